@@ -165,17 +165,18 @@ class StepProgram(Protocol):
 
     @property
     def runs_ahead(self) -> bool:
-        """Whether the next pass can be launched before anything is known of the one that was launched last.
+        """Whether another pass over the rows can be launched before anything is known of the last one.
 
-        Its data are the same rows, and the logs of both passes are to be had afterwards.
+        It must be launched at once, as the last one was: all rows by one `run`. The logs of both are to be had
+        afterwards.
         """
         return False
 
     def settle(self) -> bool:
-        """Know what became of the first pass of which nobody does, and has its logs, where it may have failed.
+        """Wait for the first steps that may have failed, if any may; with `runs_ahead` those of the first pass.
 
         Returns:
-            False if its steps were taken again, and what was launched behind them must be, too.
+            False if they were taken again: a validation that was launched behind them must be, too.
         """
         return True
 

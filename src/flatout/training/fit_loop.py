@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flatout.base.warning import warn
@@ -16,8 +14,9 @@ from flatout.seam.callbacks import has_users_code
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import check_step_function, first_epoch
 
+from .launched_epochs import LaunchedEpoch, LaunchedEpochs
 from .ledger import Ledger, on_host
-from .passes import Pass, callback_list, in_one_go, look_at_variables, pass_pieces, users_callbacks
+from .passes import callback_list, look_at_variables, pass_pieces, users_callbacks
 from .preparing.prepared import Prepared
 from .validation import Validation
 
@@ -118,13 +117,15 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
     looked_at = look_at_variables(fit.callbacks) or feed.runs_user_code
     epochs = fit.begin()
     finished = False
-    # What is left to do of an epoch when the next one was launched.
-    behind: Generator[None, None, bool] | None = None
+    untold = LaunchedEpochs(fit, model, prepared, validation)
     try:
         mark = engine.mark if feed.placement == "streamed" else None
         ledger = Ledger(fit.callbacks, model, "train", mark)
-        goes_on = True
         for epoch in epochs:
+            if not untold.may_wait_behind_another(ledger):
+                yield from untold.tell_of_first()
+            if untold.shall_end:
+                break
             engine.reset_metrics(model)
             fit.begin_epoch(epoch)
             if watched:
@@ -135,81 +136,32 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
                 program.compile_ahead(ledger.is_watched)
                 validation.prepare_ahead(epoch, fit.callbacks, engine.name)
             done = yield from pass_pieces(model, prepared, ledger)
-            is_validated = validation.is_due(epoch)
-            follows = is_validated and not looked_at and validation.follows(program)
-            launched = _LaunchedEpoch(epoch, done, is_validated, Generators.now(engine) if follows else None)
+            launched = LaunchedEpoch(epoch, done, validation.is_due(epoch))
+            follows = launched.is_validated and not looked_at and validation.follows(program)
+            if follows:
+                launched.before = Generators.now(engine)
             launched.validation = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=follows)
+            # Not beside other models: what waits for these steps would keep theirs from the device.
             is_alone = company().models == 1
             if follows and is_alone:
-                # Not beside other models: what waits for these steps would keep theirs from the device.
                 next(launched.validation)
-            if looked_at or (is_validated and not follows):
+            if looked_at or (launched.is_validated and not follows):
                 program.end_pass()
             else:
                 program.keep_state()
+                launched.is_plain = fit.tells_later and is_alone
             # The device is still at work.
             fit.tell()
-            is_plain = fit.tells_later and is_alone and not looked_at and (follows or not is_validated)
-            if is_plain and program.runs_ahead and ledger.takes_at_once(feed.end, program.unit, program.longest):
+            if launched.is_plain:
                 launched.end_validation = yield from launched.validation
-                fit.is_validated = is_validated
-            if behind is not None:
-                goes_on = yield from behind
-            behind = _rest_of_epoch(launched, fit, model, prepared, validation)
-            # Steps that have failed are taken again, and those behind them too, before any others.
-            if launched.end_validation is None or not program.runs_ahead or not goes_on:
-                goes_on = (yield from behind) and goes_on
-                behind = None
-            if not goes_on:
-                break
-        if behind is not None:
-            yield from behind
+            yield from untold.add(launched)
+        yield from untold.tell_of_first()
         finished = True
     except BaseException:
-        if behind is not None:
-            with contextlib.suppress(Exception):
-                in_one_go(behind)
+        untold.tell_after_error()
         raise
     finally:
         fit.end(finished)
-
-
-@dataclass
-class _LaunchedEpoch:
-    """An epoch whose steps were launched.
-
-    Attributes:
-        before: The generators before the validation, if that was launched behind the steps.
-        validation: The pieces of the validation that are to come.
-        end_validation: What waits for its logs, once all pieces are taken.
-    """
-
-    number: int
-    done: Pass
-    is_validated: bool
-    before: Generators | None
-    validation: Generator[None, None, Callable[[], dict[str, Any]]] = field(init=False)
-    end_validation: Callable[[], dict[str, Any]] | None = None
-
-
-def _rest_of_epoch(
-    epoch: _LaunchedEpoch, fit: FitRun, model: Any, prepared: Prepared, validation: Validation
-) -> Generator[None, None, bool]:
-    """Wait for an epoch and its validation, in pieces, and tell of them; returns whether another one shall follow."""
-    engine = prepared.engine
-    has_stood = prepared.program.settle()
-    if not has_stood and epoch.before is not None:
-        epoch.validation.close()
-        epoch.before.put_back(engine)
-        epoch.validation = validation.after_epoch(epoch.number, fit.callbacks, engine.name, keeps_state=True)
-        epoch.end_validation = None
-    logs = engine.epoch_logs(model, epoch.done.logs)
-    engine.end_epoch(model, "train")
-    if epoch.end_validation is None or not has_stood:
-        epoch.end_validation = epoch.end_validation or (yield from epoch.validation)
-        fit.is_validated = epoch.is_validated
-    logs.update(epoch.end_validation())
-    return fit.end_epoch(epoch.number, logs)
 
 
 def _only_history_hears(callbacks: Any) -> bool:

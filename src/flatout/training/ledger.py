@@ -95,6 +95,13 @@ class Ledger:
         The engine likes chunks whose length is a multiple of `unit`, and can hold `longest` steps, or any number.
         """
         self._chunk_began = time.perf_counter()
+        return self._stop(start, end, unit, longest)
+
+    def takes_at_once(self, end: int | None, unit: int = 1, longest: int | None = None) -> bool:
+        """Whether an epoch of `end` steps, if that is known, would be a single chunk."""
+        return end is not None and self._stop(0, end, unit, longest) == end
+
+    def _stop(self, start: int, end: int, unit: int, longest: int | None) -> int:
         if self.single_steps or self.stopped:
             return min(start + self._group, end)
         steps = end - start if longest is None else min(longest, end - start)
@@ -108,10 +115,6 @@ class Ledger:
         if stop < end and self._group > 1:
             stop = min(end, start + -(-(stop - start) // self._group) * self._group)
         return self._first_cut(start, stop, end)
-
-    def takes_at_once(self, end: int | None, unit: int = 1, longest: int | None = None) -> bool:
-        """Whether an epoch of `end` steps, if that is known, would be a single chunk, as `next_stop` says."""
-        return end is not None and self.next_stop(0, end, unit, longest) == end
 
     def _first_cut(self, start: int, stop: int, end: int) -> int:
         """The first step at whose end a callback will save the model; asked of a copy of the callback itself."""

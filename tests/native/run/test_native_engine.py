@@ -140,15 +140,42 @@ def test_an_epoch_is_launched_before_the_last_one_is_known_where_nobody_hears_of
 
 @pytest.mark.usefixtures("emulated")
 @NOT_EVERYWHERE
-@pytest.mark.parametrize("epochs", [3, 5])
-def test_a_validation_behind_steps_that_had_to_be_taken_again_is_done_again(epochs: int) -> None:
+@pytest.mark.parametrize(
+    ("steps", "settings"),
+    [
+        (9, {"epochs": 3}),
+        (9, {}),
+        (9, {"validation_freq": [1, 3]}),
+        (9, {"validation_freq": 2}),
+        (1, {"validation_data": None}),
+        (2, {"steps_per_epoch": 3}),
+    ],
+    ids=["last", "all", "not the next", "only the next", "first", "unequal"],
+)
+def test_epochs_behind_steps_that_had_to_be_taken_again_come_out_as_ever(
+    steps: int, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights leave the range of half precision after so many steps, when other epochs may be launched already."""
+    orders: list[np.ndarray] = []
+    begin_pass = NativeProgram.begin_pass
+
+    def begins_pass(self: NativeProgram, order: np.ndarray | None) -> None:
+        if order is not None:
+            orders.append(order)
+        begin_pass(self, order)
+
     def wild() -> Any:
-        # Its weights leave the range of half precision in the third epoch.
-        rate = keras.optimizers.schedules.PiecewiseConstantDecay([9, 10], [0.1, 2e4, 0.0])
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay([steps, steps + 1], [0.1, 2e4, 0.0])
         return _model(optimizer=keras.optimizers.SGD(rate))
 
-    model, history, report = _fit_whole_batches("native", wild(), epochs=epochs)
-    stock, expected, _ = _fit_whole_batches("stock", wild(), epochs=epochs)
+    monkeypatch.setattr(NativeProgram, "begin_pass", begins_pass)
+    model, history, report = _fit_whole_batches("native", wild(), **settings)
+    of_the_wild = orders.copy()
+    orders.clear()
+    _fit_whole_batches("native", _model(optimizer="sgd"), **settings)
+    assert orders
+    _assert_same(of_the_wild, orders)
+    stock, expected, _ = _fit_whole_batches("stock", wild(), **settings)
     (form,) = (why.message for why in report.reasons if why.code == "native_form")
     assert "have left the range of half precision" in form
     assert np.max(np.abs(model.get_weights()[0])) > 255
@@ -161,21 +188,26 @@ def test_a_validation_behind_steps_that_had_to_be_taken_again_is_done_again(epoc
 
 @pytest.mark.usefixtures("emulated")
 @NOT_EVERYWHERE
-def test_an_epoch_is_told_of_although_the_next_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    run, epochs = NativeProgram.run, itertools.count(1)
+@pytest.mark.parametrize(("method", "epochs"), [("run", 2), ("settle", 4)])
+def test_all_epochs_that_were_launched_are_told_of_although_somebody_interrupts(
+    method: str, epochs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the third is launched, or the last but one is waited for."""
+    original, calls = getattr(NativeProgram, method), itertools.count(1)
 
-    def fails_in_the_third(self: NativeProgram, start: int, *arguments: Any) -> Any:
-        if self._task == "train" and start == 0 and next(epochs) == 3:
+    def interrupted(self: NativeProgram, *arguments: Any) -> Any:
+        if self._task == "train" and (method == "settle" or arguments[0] == 0) and next(calls) == 3:
             raise KeyboardInterrupt
-        return run(self, start, *arguments)
+        return original(self, *arguments)
 
     model = _model()
-    monkeypatch.setattr(NativeProgram, "run", fails_in_the_third)
+    monkeypatch.setattr(NativeProgram, method, interrupted)
     with pytest.raises(KeyboardInterrupt):
         _fit_whole_batches("native", model)
     monkeypatch.undo()
-    assert len(model.history.history["val_loss"]) == 2
-    stock, *_ = _fit_whole_batches("stock", _model(), epochs=2)
+    assert model.history.epoch == [*range(epochs)]
+    stock, expected, _ = _fit_whole_batches("stock", _model(), epochs=epochs)
+    _assert_same(model.history.history["val_loss"], expected.history["val_loss"])
     _assert_same(model.get_weights(), stock.get_weights())
 
 
@@ -383,6 +415,20 @@ def test_where_one_kernel_is_better_all_of_the_fit_is_the_native_engines(
     assert logs_of == 4 * [name]
     _assert_same(history.values(), expected.values())
     _assert_same(model.get_weights(), stock.get_weights())
+
+
+@pytest.mark.usefixtures("emulated", "forced")
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize(("label", "engine"), [(3, "native"), (-1, "jax")])
+def test_rows_in_chunks_are_not_the_native_engines_if_it_would_refuse_a_later_one(
+    label: int, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flatout.native.run.native_engine._has_clusters", lambda: True)
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2 * 32 * 12 * 4)
+    labels = _Y.copy()
+    labels[-1] = label
+    flatout.fit(_model(), _X, labels, batch_size=32, verbose=0, data="streamed", shuffle=False)
+    assert flatout.explain()[-1].engine == engine
 
 
 def _named(engine: Any, epoch_logs: Any, told: list[str]) -> Any:

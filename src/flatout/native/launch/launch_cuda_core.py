@@ -80,7 +80,7 @@ class CudaCoreLauncher(Launcher):
             raise MissingExtra(f"There is no CUDA device ({str(error).partition(chr(10))[0]}).") from error
         self._stream = self._device.create_stream()
         self._handle = driver.CUstream(int(self._stream.handle))
-        # From where arrays are filled, and to where what was fetched came.
+        # From where arrays are filled, and to where others may be fetched.
         self._sources: weakref.WeakKeyDictionary[DeviceArray, _PinnedMemory] = weakref.WeakKeyDictionary()
         self._fetched: list[_PinnedMemory] = []
         self.device_name = str(self._device.name)
@@ -170,12 +170,12 @@ class CudaCoreLauncher(Launcher):
         def values() -> list[np.ndarray]:
             done.sync()
             parts = (there.bytes[end - array.nbytes : end] for array, end in zip(arrays, ends, strict=True))
-            found = [
+            return [
                 part.copy().view(array.dtype).reshape(array.shape) for array, part in zip(arrays, parts, strict=True)
             ]
-            self._fetched.append(there)
-            return found
 
+        # Whoever takes it next writes to it behind what is copied to it now, which perhaps nobody asks for.
+        weakref.finalize(values, self._fetched.append, there).atexit = False
         return values
 
     def _fetch(self, array: DeviceArray) -> np.ndarray:

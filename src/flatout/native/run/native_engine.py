@@ -77,20 +77,21 @@ def obstacle(model: Any, method: str) -> Reason | None:
     return None
 
 
-def one_kernel_is_better(model: Any, inputs: Any, batch_size: int) -> bool:
+def one_kernel_is_better(model: Any, inputs: Any, batch_size: int, is_streamed: bool) -> bool:
     """Whether a long fit shall run natively although nobody asked for it: in one kernel, exact and faster.
 
-    The model's loss and metrics are built. `inputs` are `(x, y, sample_weight)`, on the host or the device.
+    The model's loss and metrics are built. `inputs` are `(x, y, sample_weight)`, on the host or the device. Of those
+    that are streamed nothing may be found out later that stands against it: labels in files are not read for that.
     """
     if keras.config.backend() not in _BACKENDS or not _has_clusters():
         return False
     try:
         network, _ = read(model, "train")
-        x, _, weight = unpacked(inputs, "train")
+        x, y, weight = unpacked(inputs, "train")
         plans(network, batch_size, np.dtype(x.dtype).name, weight is not None, _precision())
+        return not is_streamed or not (hasattr(y, "paths") or problem_with(network, x, y, weight))
     except (Refusal, TypeError, AttributeError):
         return False
-    return True
 
 
 @functools.cache

@@ -175,9 +175,11 @@ class Session:
         self._begins_pass = True
 
     def runs_ahead(self, rows: int) -> bool:
-        """Whether a pass over so many rows of the order may be launched behind another one of the same steps."""
-        steps, rest = divmod(rows, self.program.batch_size)
-        return self.fused is not None and self._is_alone and not rest and steps <= STEPS_PER_CHUNK
+        """Whether the last pass over so many rows was one kernel, behind which another such one may be launched."""
+        if self.fused is None or not self._unsettled or not self._is_alone:
+            return False
+        last = self._unsettled[-1]
+        return last.begins_pass and last.chunk.count * self.program.batch_size == rows
 
     def run(self, task: StepName, start: int, stop: int, rows_in_order: int) -> list[np.ndarray]:
         """Run the steps `start` to `stop - 1` with the state of the Keras variables, which have the new one afterwards.
@@ -226,11 +228,13 @@ class Session:
             return True
         # Nothing was changed, so the same steps are taken the other way, as are all that follow.
         self.fused, self.form = None, OUT_OF_RANGE
+        order = self._order
+        self.set_order(launched.order)
         if launched.begins_pass:
             self.begin_pass()
-        self.set_order(launched.order)
         launched.fetch = None
         self._launch(launched.chunk, launched)
+        self.set_order(order)
         return False
 
     def finish(self) -> None:

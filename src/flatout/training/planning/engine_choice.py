@@ -53,7 +53,7 @@ def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -
         return plan
     from flatout.native.run.native_engine import one_kernel_is_better
 
-    is_better = one_kernel_is_better(model, source.inputs, source.batch_size)
+    is_better = one_kernel_is_better(model, source.inputs, source.batch_size, plan.data == "streamed")
     return replace(plan, engine="native") if is_better else plan
 
 

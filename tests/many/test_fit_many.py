@@ -257,7 +257,11 @@ def test_models_with_an_operation_that_cannot_be_mapped_run_beside_each_other(wa
 def test_callbacks_with_functions_of_the_user_may_draw() -> None:
     hooked = keras.callbacks.Callback()
     hooked.on_epoch_end = lambda epoch, logs=None: None
-    others = [keras.callbacks.LambdaCallback(), keras.callbacks.LearningRateScheduler(lambda epoch: 0.1), Writing()]
+    others = [
+        keras.callbacks.LambdaCallback(on_train_end=print),
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.1),
+        Writing(),
+    ]
     assert draw_nothing([keras.callbacks.EarlyStopping(), keras.callbacks.TerminateOnNaN()])
     assert not any(draw_nothing([callback]) for callback in (hooked, *others))
 
@@ -434,3 +438,63 @@ def test_weights_are_fetched_only_for_callbacks_that_look_at_them(
     if looks:
         np.testing.assert_array_equal(seen[-1], many.models[1].get_weights()[0])
         assert not np.array_equal(seen[1], seen[3])
+
+
+class Noisy(layers.Layer):
+    """Draws at inference, too, as what samples a latent variable does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws = keras.random.SeedGenerator(7)
+
+    def call(self, x: Any) -> Any:
+        return x + 0.1 * keras.random.normal(keras.ops.shape(x), seed=self.draws)
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("way", ["mapped"], indirect=True)
+def test_a_validation_changes_nothing_of_models_that_are_not_validated(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waves, "_slots", lambda nbytes, candidates: 2)
+
+    def make() -> Any:
+        model = keras.Sequential([layers.Input((6,)), layers.Dense(4), Noisy(), layers.Dense(3, activation="softmax")])
+        model.compile(keras.optimizers.SGD(0.1), "sparse_categorical_crossentropy")
+        return model
+
+    def stops(seed: int) -> list[Any]:
+        return [keras.callbacks.EarlyStopping("loss", min_delta=10, patience=seed)]
+
+    arguments = {"epochs": 7, "validation_data": HELD_OUT, "validation_freq": 2}
+    points = flatout.grid(seed=[2, 6, 3])
+    many = flatout.fit_many(make, points, X, Y, batch_size=BATCH, verbose=0, callbacks=stops, **arguments)
+    assert many.ways == {way: 3}
+    for number, point in enumerate(points):
+        assert_same(many, number, *alone(make, point, callbacks=stops(**point), **arguments))
+
+
+class HoldsALayer(keras.callbacks.Callback):
+    def __init__(self) -> None:
+        super().__init__()
+        self.sums: list[float] = []
+
+    def set_model(self, model: Any) -> None:
+        super().set_model(model)
+        self.layer = model.layers[0]
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.sums.append(float(np.sum(self.layer.get_weights()[0])))
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("way", ["mapped"], indirect=True)
+def test_callbacks_may_hold_a_layer(way: str) -> None:
+    callbacks = [HoldsALayer() for _ in range(3)]
+    made = iter(callbacks)
+    points = flatout.grid(seed=[1, 2, 3])
+    flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, verbose=0, callbacks=lambda: [next(made)])
+    for point, callback in zip(points, callbacks, strict=True):
+        lone = HoldsALayer()
+        alone(build, point, epochs=2, callbacks=[lone])
+        np.testing.assert_allclose(callback.sums, lone.sums, **TOLERANCE)

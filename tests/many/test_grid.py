@@ -80,3 +80,8 @@ def test_what_is_no_grid_is_refused(given: Any, said: str) -> None:
 def test_what_is_no_axis_is_refused(axis: Any) -> None:
     with pytest.raises(flatout.InvalidOption, match="axis"):
         flatout.grid(units=axis)
+
+
+def test_values_of_numpy_are_numbers_of_python() -> None:
+    points = flatout.grid(units=np.array([8, 16]))
+    assert [type(point["units"]) for point in points] == [int, int]

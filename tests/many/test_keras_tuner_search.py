@@ -57,3 +57,23 @@ def test_what_trains_in_its_own_way_is_refused(tmp_path: Path) -> None:
         batched(keras_tuner.RandomSearch(Own(), "val_loss", directory=tmp_path))
     with pytest.raises(flatout.InvalidOption, match="Received: int"):
         batched(3)
+
+
+def test_a_trial_without_a_model_or_a_number_hurts_no_other(tmp_path: Path) -> None:
+    def wild(hp: Any) -> Any:
+        rate = hp.Choice("rate", [0.01, 1.0, -1.0])
+        if rate < 0:
+            raise ValueError("no such rate")
+        model = keras.Sequential([layers.Input((4,)), layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(rate if rate < 1 else float("nan")), "mse")
+        return model
+
+    def statuses(batches: bool) -> dict[float, str]:
+        settings = {"max_retries_per_trial": 0, "max_consecutive_failed_trials": 9}
+        tuner = keras_tuner.GridSearch(
+            wild, "val_loss", max_trials=3, directory=tmp_path, project_name=str(batches), **settings
+        )
+        search(batched(tuner, at_once=3) if batches else tuner)
+        return {trial.hyperparameters.get("rate"): trial.status for trial in tuner.oracle.trials.values()}
+
+    assert statuses(True) == statuses(False) == {0.01: "COMPLETED", 1.0: "FAILED", -1.0: "FAILED"}

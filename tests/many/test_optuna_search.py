@@ -52,7 +52,16 @@ def test_trials_are_asked_for_in_batches_and_told_their_best_value() -> None:
 def test_another_metric_or_direction_is_refused() -> None:
     with pytest.raises(flatout.InvalidOption, match="one direction"):
         optimize(optuna.create_study(directions=["minimize", "minimize"]), build, dict, X, X[:, 0], trials=1)
+    study = optuna.create_study()
     with pytest.raises(flatout.InvalidOption, match="val_loss"):
-        optimize(optuna.create_study(), build, lambda _: {"rate": 0.1}, X, X[:, 0], trials=1, verbose=0)
+        optimize(study, build, lambda _: {"rate": 0.1}, X, X[:, 0], trials=1, verbose=0)
+    assert [trial.state.name for trial in study.trials] == ["FAIL"]
     with pytest.raises(flatout.InvalidOption, match="at least one"):
         optimize(optuna.create_study(), build, lambda _: {"rate": 0.1}, X, X[:, 0], trials=0)
+
+
+def test_folds_are_refused_before_a_trial_is_asked_for() -> None:
+    study = optuna.create_study()
+    with pytest.raises(flatout.InvalidOption, match="folds"):
+        optimize(study, build, lambda trial: {}, X, X[:, 0], trials=2, folds=2)
+    assert not study.trials

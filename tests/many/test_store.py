@@ -108,3 +108,95 @@ def test_a_grid_that_was_killed_ends_with_the_same_frame(tmp_path: Path) -> None
     again = subprocess.run(command("killed", 0), capture_output=True, text=True, check=True).stdout.split(maxsplit=1)
     assert 1 <= int(again[0]) < 6
     assert again[1] == whole[1]
+
+
+@pytest.mark.backend("jax")
+def test_a_model_that_another_ones_error_has_ended_is_trained_again(tmp_path: Path) -> None:
+    class Slow(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            time.sleep(0.2)
+
+    def fails(rate: float) -> Any:
+        if rate == 0.3:
+            raise RuntimeError("no model today")
+        return build(rate)
+
+    points = flatout.grid(rate=[0.1, 0.2, 0.3])
+    settings = {"epochs": 10, "checkpoint": tmp_path, "seed": 1, "verbose": 0}
+    with flatout.options(force=True):
+        with pytest.raises(RuntimeError, match="no model today"):
+            flatout.fit_many(fails, points, X, X[:, 0], callbacks=[Slow()], **settings)
+        many = flatout.fit_many(build, points, X, X[:, 0], callbacks=lambda: [Slow()][:0], **settings)
+    assert many.frame["epochs"].tolist() == [10, 10, 10]
+
+
+@pytest.mark.backend("jax")
+def test_other_rows_held_out_and_functions_of_one_name_are_no_model_of_before(tmp_path: Path) -> None:
+    rows = np.arange(32)
+    first = train(tmp_path, [0.1], folds=[(rows[:16], rows[16:24])], seed=1)
+    other = train(tmp_path, [0.1], folds=[(rows[:16], rows[24:])], seed=1)
+    assert first.histories[0]["val_loss"] != other.histories[0]["val_loss"]
+    points = [{"rate": 0.1, "scaled": lambda rate: rate}, {"rate": 0.1, "scaled": lambda rate: 2 * rate}]
+
+    def scaled_build(rate: float, scaled: Any) -> Any:
+        return build(scaled(rate))
+
+    with pytest.raises(flatout.InvalidOption, match="same names"):
+        flatout.fit_many(scaled_build, points, X, X[:, 0], checkpoint=tmp_path / "other", verbose=0)
+
+
+@pytest.mark.backend("jax")
+def test_a_call_that_was_refused_leaves_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    with pytest.raises(flatout.InvalidOption):
+        train(tmp_path, [0.1], folds=99)
+    with pytest.raises(flatout.InvalidOption, match="whole number"):
+        train(tmp_path, [0.1], seed="x")
+    assert len(train(tmp_path, [0.1], batch_size=8, seed=np.int64(3))) == 1
+
+
+@pytest.mark.backend("jax")
+def test_metrics_of_several_values_and_words_of_callbacks_are_kept(tmp_path: Path) -> None:
+    class Telling(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["phase"] = "early" if epoch == 0 else "late"
+            logs["rate"] = 7.0
+
+    def classes(rate: float) -> Any:
+        model = keras.Sequential([layers.Input((3,)), layers.Dense(3, activation="softmax")])
+        model.compile(keras.optimizers.Adam(rate), "categorical_crossentropy", metrics=[keras.metrics.F1Score()])
+        return model
+
+    y = np.eye(3, dtype="float32")[np.arange(32) % 3]
+    settings = {"epochs": 2, "checkpoint": tmp_path, "seed": 1, "verbose": 0}
+    frames = []
+    for _ in range(2):
+        many = flatout.fit_many(classes, flatout.grid(rate=[0.1, 0.2]), X, y, callbacks=lambda: [Telling()], **settings)
+        frames.append(many.frame)
+        assert np.shape(many.histories[0]["f1_score"][-1]) == (3,)
+    assert many.ways == {"from an earlier run": 2}
+    assert frames[0].rate.tolist() == frames[1].rate.tolist() == [0.1, 0.2], "a point is not overwritten"
+    assert frames[0].last_rate.tolist() == [7.0, 7.0]
+    assert frames[1].phase.tolist() == ["late", "late"]
+    assert many.best("loss") in (0, 1)
+    with pytest.raises(flatout.InvalidOption, match="number"):
+        many.best("f1_score")
+
+
+@pytest.mark.backend("jax")
+def test_a_model_of_an_earlier_run_knows_the_words_of_its_columns(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    words = pandas.DataFrame({"c": pandas.Categorical(["b", "c", "a", "b"] * 8)})
+
+    def embedding() -> Any:
+        c = keras.Input((1,), name="c", dtype="int32")
+        model = keras.Model({"c": c}, layers.Dense(1)(layers.Flatten()(layers.Embedding(4, 2)(c))))
+        model.compile("adam", "mse")
+        return model
+
+    settings = {"epochs": 2, "checkpoint": tmp_path, "seed": 1, "verbose": 0}
+    asked = pandas.DataFrame({"c": pandas.Categorical(["b", "c"])})
+    predictions = [
+        flatout.predict(flatout.fit_many(embedding, [{}], words, X[:, 0], **settings).models[0], asked, verbose=0)
+        for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*predictions)

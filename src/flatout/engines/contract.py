@@ -112,6 +112,10 @@ class StepProgram(Protocol):
         """
         return
 
+    def look(self) -> None:
+        """The same where an epoch begins inside a pass, unless it was just done."""
+        return
+
     def expect(self, steps: int) -> None:
         """So many steps are to come in all, as far as is known: what takes long to make ready may be worth it."""
         return

@@ -100,11 +100,12 @@ def fit_many(
     with options(engine=engine, data=data, precision=precision, workers=1):
         make = functools.partial(_built, build)
         shared = SharedCall(make, points[0], call, callbacks, validates_on_folds=folds is not None)
-        common = int(np.random.randint(2**31 - 1)) if seed is None else seed
+        splits = _splits(shared, len(points), folds, subsets)
+        common = int(np.random.randint(2**31 - 1)) if seed is None else _whole(seed)
+        candidates = _candidates(points, splits, common)
         store = None if checkpoint is None else Store(checkpoint, shared.fingerprint(), common)
         if store is not None and seed is None:
-            common = store.seed
-        candidates = _candidates(points, _splits(shared, len(points), folds, subsets), common)
+            candidates = _candidates(points, splits, store.seed)
         waiting = candidates if store is None else _not_in(store, candidates, shared)
         with shown(candidates, call["epochs"], verbose):
             ways = run_candidates(waiting, shared) if waiting else {}
@@ -141,14 +142,18 @@ def _candidates(points: list[Point], splits: list[list[Split]], seed: int) -> li
     engine = engine_for(keras.config.backend())
     candidates: list[Candidate] = []
     for point, of_point in zip(points, splits, strict=True):
-        own = point.get("seed", seed)
-        if not isinstance(own, (int, np.integer)) or isinstance(own, bool):
-            raise InvalidOption(f"A seed is a whole number. Received: seed={own!r}.")
+        own = _whole(point.get("seed", seed))
         candidates += [
-            Candidate(len(candidates) + number, point, int(own), split, OwnGenerators(engine))
+            Candidate(len(candidates) + number, point, own, split, OwnGenerators(engine))
             for number, split in enumerate(of_point)
         ]
     return candidates
+
+
+def _whole(seed: Any) -> int:
+    if not isinstance(seed, (int, np.integer)) or isinstance(seed, bool) or not 0 <= seed < 2**32:
+        raise InvalidOption(f"A seed is a whole number from 0 to 2**32 - 1. Received: seed={seed!r}.")
+    return int(seed)
 
 
 def _built(build: Callable[..., Any], point: Point) -> Any:

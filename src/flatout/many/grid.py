@@ -117,6 +117,9 @@ def accepted(function: Callable[..., Any], point: Point) -> Point:
 def _values(name: str, values: Any) -> Any:
     if _is_distribution(values):
         return values
+    if isinstance(values, np.ndarray):
+        # A layer's units are no number of NumPy's.
+        values = values.tolist()
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise InvalidOption(f"An axis of a grid is a list of values. Received: {name}={values!r}. Write [{values!r}].")
     listed = list(values)

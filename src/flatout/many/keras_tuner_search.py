@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import functools
+import traceback
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import InvalidOption, MissingExtra
+from flatout.base.when_used import keras
+from flatout.engines.select import engine_for
 
+from .candidate import OwnGenerators
 from .fit_many import fit_many
 
 # What a tuner is told of a running trial; Keras Tuner's own do nothing there.
@@ -57,10 +61,13 @@ def _search(tuner: Any, at_once: int, *args: Any, **kwargs: Any) -> None:
     while trials := _asked(tuner, at_once):
         for trial in trials:
             tuner.on_trial_begin(trial)
-        _run(tuner, trials, callbacks, args, dict(kwargs))
+        built = [trial for trial in trials if _can_be_built(tuner, trial)]
+        if built:
+            _run(tuner, built, callbacks, args, dict(kwargs))
         for trial in trials:
             # Not sooner: the oracle compares those that are completed, and scores each as it ends.
-            trial.status = "COMPLETED"
+            if trial in built:
+                trial.status = "COMPLETED"
             tuner.on_trial_end(trial)
     tuner.on_search_end()
 
@@ -75,6 +82,22 @@ def _asked(tuner: Any, count: int) -> list[Any]:
             break
         trials.append(trial)
     return trials
+
+
+def _can_be_built(tuner: Any, trial: Any) -> bool:
+    """Whether a trial has a model; one that has none is invalid, as with the tuner's own search, and hurts no other."""
+    from keras_tuner.src import errors
+
+    try:
+        with OwnGenerators(engine_for(keras.config.backend())).seeded(0):
+            tuner.hypermodel.build(trial.hyperparameters)
+    except errors.FatalError:
+        raise
+    except Exception as error:
+        trial.status = "FAILED" if isinstance(error, errors.FailedTrialError) else "INVALID"
+        trial.message = traceback.format_exc()
+        return False
+    return True
 
 
 def _run(tuner: Any, trials: list[Any], callbacks: list[Any], args: Any, kwargs: dict[str, Any]) -> None:
@@ -120,7 +143,9 @@ def _keep_best(savers: list[Any], file: Path, objective: Any) -> None:
     for saver in savers[1:]:
         if objective.better_than(saver.best_value, best.best_value):
             best = saver
-    Path(best.filepath).replace(file)
+    if Path(best.filepath).exists():
+        # Not of a trial whose objective was never a number: it fails, and has no weights.
+        Path(best.filepath).replace(file)
     for saver in savers:
         Path(saver.filepath).unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from flatout.base.errors import InvalidOption, MissingExtra
 from .candidate import Candidate, History
 
 # Metrics of which more is better, by what their names hold; of all others less is.
-_MORE = ("acc", "auc", "precision", "recall", "f1", "iou", "dice", "r2", "cosine", "hits", "true_")
+_MORE = (
+    *("acc", "auc", "precision", "recall", "f1", "fbeta", "iou", "io_u", "dice", "r2", "cosine", "correlation"),
+    *("sensitivity", "specificity", "hits", "true_"),
+)
 
 
 class Many:
@@ -63,8 +67,13 @@ class Many:
         rows = []
         for candidate in self._candidates:
             history = candidate.so_far
-            last = {name: values[-1] for name, values in history.items() if values}
-            best = {f"best_{name}": _best(name, values) for name, values in history.items() if values}
+            # A callback may note what is named as a part of the point, such as the rate that it has come to.
+            last = {
+                f"last_{name}" if name in candidate.coordinates else name: values[-1]
+                for name, values in history.items()
+                if values
+            }
+            best = {f"best_{name}": _best(name, values) for name, values in history.items() if numbers_among(values)}
             epochs = max((len(values) for values in history.values()), default=0)
             rows.append({**candidate.coordinates, **last, **best, "epochs": epochs, "seconds": candidate.seconds})
         return rows
@@ -130,7 +139,16 @@ def is_more_better(metric: str) -> bool:
 
 def _best(metric: str, values: Sequence[Any], more: bool | None = None) -> Any:
     """The best of some values; those that are no numbers do not count."""
-    numbers = [value for value in values if value == value]
-    if not numbers:
+    found = [value for _, value in numbers_among(values) if value == value]
+    if not found:
         return None
-    return max(numbers) if (is_more_better(metric) if more is None else more) else min(numbers)
+    return max(found) if (is_more_better(metric) if more is None else more) else min(found)
+
+
+def numbers_among(values: Sequence[Any]) -> list[tuple[int, float]]:
+    """Places and values of those that are single numbers: metrics may be arrays, and callbacks note words."""
+    return [
+        (place, value)
+        for place, value in enumerate(values)
+        if isinstance(value, numbers.Number) or getattr(value, "shape", None) == ()
+    ]

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from flatout.base.drawing import PAGE_STYLE, STYLE, curve, label, range_axis, scale
 from flatout.base.errors import InvalidOption
 
+from .many import numbers_among
+
 if TYPE_CHECKING:
     from .many import Many
 
@@ -107,7 +109,7 @@ class Picture:
 
 def _finite(values: Any) -> list[tuple[int, float]]:
     """Epochs, from 1, and values, those that can be drawn."""
-    return [(epoch, float(value)) for epoch, value in enumerate(values, 1) if math.isfinite(value)]
+    return [(place + 1, float(value)) for place, value in numbers_among(values) if math.isfinite(value)]
 
 
 def _explained(axis: str, points: Any, finals: dict[int, float]) -> float:

@@ -48,6 +48,8 @@ def optimize(
         raise InvalidOption(f"There is at least one trial, at a time too. Received: {trials=}, {at_once=}.")
     if len(study.directions) != 1:
         raise InvalidOption(f"`optimize` wants a study with one direction. Received: {len(study.directions)}.")
+    if arguments.get("folds") is not None:
+        raise InvalidOption("A trial is one model, and `folds` makes several of it. Leave it out, or use `fit_many`.")
     best = max if study.direction.name == "MAXIMIZE" else min
     done: list[Many] = []
     for start in range(0, trials, at_once):
@@ -55,6 +57,8 @@ def optimize(
         done.append(fit_many(build, [space(trial) for trial in asked], x, y, **arguments))
         for trial, history in zip(asked, done[-1].histories, strict=True):
             if metric not in history:
+                for untold in asked:
+                    study.tell(untold, state=_failed(), skip_if_finished=True)
                 raise InvalidOption(f"No history has {metric!r}. Received metrics: {', '.join(history)}.")
             values = {epoch: value for epoch, value in enumerate(history[metric]) if math.isfinite(value)}
             for epoch, value in values.items():

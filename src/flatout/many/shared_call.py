@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import copy
+import os
 import types
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import InvalidOption, Reason
+from flatout.base.options import current
 from flatout.base.when_used import keras, tree
 from flatout.data.output.fingerprint import of_arrays
 from flatout.data.sources.description import ArraySource
@@ -26,7 +29,7 @@ from .grid import Point, accepted
 from .store import Store
 
 # Where callbacks of Keras write: models that share a name would overwrite each other's files.
-_NAMES_OF_FILES = ("filepath", "filename", "log_dir", "backup_dir")
+_NAMES_OF_FILES = ("filepath", "filename", "log_dir", "backup_dir", "directory")
 _PLACE_OF_NUMBER = "{number}"
 
 
@@ -85,9 +88,11 @@ class SharedCall:
             if name not in ("x", "y", "sample_weight", "validation_data", "callbacks", "verbose")
         }
         try:
-            return {"the data": of_arrays(data), **plain, "backend": keras.config.backend()}
+            common = {"the data": of_arrays(data), **plain, "backend": keras.config.backend()}
         except Exception as error:
             raise InvalidOption(f"`checkpoint` wants arrays, frames or files as data: {error}") from error
+        policy = f"{keras.config.dtype_policy().name} with {keras.config.floatx()}"
+        return {**common, "precision": str(current().precision), "the dtype policy": policy}
 
     def restored(self, store: Store, candidate: Candidate) -> Any:
         """The model of a candidate that an earlier run has finished."""
@@ -97,19 +102,23 @@ class SharedCall:
                 head = engine_for(keras.config.backend()).place(self.source.head(self.source.batch_size))
                 build_on_batch(model, head)
             model.optimizer.build(model.trainable_variables)
+        self._teach_words(model)
         store.give_values(candidate, model)
         return model
 
     def of(self, candidate: Candidate) -> dict[str, Any]:
         """The arguments of the `fit` of a candidate, whose rows are shared."""
-        if self._has_columns:
-            # A model remembers the codes of words in the columns that it was trained on.
-            resolved("fit", candidate.model, self._given)
+        self._teach_words(candidate.model)
         call = {**self.call, "callbacks": self._callbacks_of(candidate)}
         if self._validates_on_folds:
             given = (call["x"], call["y"], call["sample_weight"])
             call["validation_data"] = given if given[2] is not None else given[:2]
         return call
+
+    def _teach_words(self, model: Any) -> None:
+        """A model remembers the codes of words in the columns that it was trained on."""
+        if self._has_columns:
+            resolved("fit", model, self._given)
 
     def on_its_rows(self, candidate: Candidate, call: dict[str, Any]) -> dict[str, Any]:
         """The same with copies of its rows, for a `fit` that shares nothing."""
@@ -139,14 +148,15 @@ class SharedCall:
         if given is None:
             return []
         if callable(given):
-            made = given(**accepted(given, candidate.point))
-            return list(made or [])
-        own = [copy.deepcopy(callback) for callback in _flat(given)]
+            own = list(given(**accepted(given, candidate.point)) or [])
+        else:
+            own = [copy.deepcopy(callback) for callback in _flat(given)]
         for callback in own:
             # In all its attributes: some callbacks make further names of the one that they are given.
             for name, value in vars(callback).items():
-                if isinstance(value, str) and _PLACE_OF_NUMBER in value:
-                    setattr(callback, name, value.replace(_PLACE_OF_NUMBER, str(candidate.number)))
+                if isinstance(value, (str, os.PathLike)) and _PLACE_OF_NUMBER in str(value):
+                    named = str(value).replace(_PLACE_OF_NUMBER, str(candidate.number))
+                    setattr(callback, name, named if isinstance(value, str) else Path(named))
         return own
 
     def _check_callbacks(self, callbacks: Any) -> None:
@@ -156,7 +166,8 @@ class SharedCall:
                     "`callbacks` is a list of Keras callbacks, or a function that makes one for a point. "
                     f"Received: {type(callback).__name__}."
                 )
-            paths = [path for name in _NAMES_OF_FILES if isinstance(path := getattr(callback, name, None), str)]
+            named = [getattr(callback, name, None) for name in _NAMES_OF_FILES]
+            paths = [str(path) for path in named if isinstance(path, (str, os.PathLike))]
             if any(_PLACE_OF_NUMBER not in path for path in paths):
                 raise InvalidOption(
                     f"All models would write to {paths[0]!r} of {type(callback).__name__}. Put {_PLACE_OF_NUMBER!r} "

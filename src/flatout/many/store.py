@@ -38,17 +38,20 @@ class Store:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / _GRID
-        if not file.exists():
+        if not any(self._folder.glob("*.npz")):
             disk_cache.put(file, json.dumps({**common, "seed": seed}, indent=1).encode())
             sync_folders([file])
         known = _read(file)
-        other = [name for name, value in common.items() if known.get(name) != value]
+        # What a folder of an earlier version has no word of was the same for all.
+        other = [name for name, value in common.items() if known.get(name, value) != value]
         if other:
             raise InvalidOption(
                 f"The folder {str(self._folder)!r} holds models that were trained otherwise: {', '.join(other)} "
                 f"changed. Received: checkpoint={str(folder)!r}. Give another folder, or the same data and arguments."
             )
         self.seed = int(known["seed"])
+        # The points of this run, by their files.
+        self._points: dict[Path, Any] = {}
 
     def save(self, candidate: Candidate) -> None:
         """Keep a finished model."""
@@ -61,7 +64,7 @@ class Store:
         np.savez(content, **arrays_of)
         record = {
             "point": _described(candidate),
-            "history": {name: [float(value) for value in one] for name, one in (candidate.history or {}).items()},
+            "history": {name: [_plain(value) for value in one] for name, one in (candidate.history or {}).items()},
             "seconds": candidate.seconds,
             "sha256": hashlib.sha256(content.getvalue()).hexdigest(),
         }
@@ -73,6 +76,12 @@ class Store:
     def load(self, candidate: Candidate) -> bool:
         """Whether a model is there: the candidate has its history then, and its values when they are asked for."""
         arrays, about = self._files(candidate)
+        other = self._points.setdefault(arrays, candidate.coordinates)
+        if other != candidate.coordinates:
+            raise InvalidOption(
+                "`checkpoint` tells points apart by what they are called, functions by their names. Received the same "
+                f"names for {other!r} and {candidate.coordinates!r}."
+            )
         if not arrays.exists() or not about.exists():
             return False
         record, content = _read(about), arrays.read_bytes()
@@ -100,9 +109,15 @@ def _variables(model: Any) -> list[Any]:
 def _described(candidate: Candidate) -> dict[str, str]:
     """What tells a candidate from others, in words: functions and classes by their names."""
     words = {name: getattr(value, "__qualname__", None) or repr(value) for name, value in candidate.coordinates.items()}
-    if candidate.split.train is not None:
-        words["rows"] = hashlib.sha256(np.ascontiguousarray(candidate.split.train, np.int64).tobytes()).hexdigest()[:20]
+    for name, rows in (("rows", candidate.split.train), ("rows held out", candidate.split.held_out)):
+        if rows is not None:
+            words[name] = hashlib.sha256(np.ascontiguousarray(rows, np.int64).tobytes()).hexdigest()[:20]
     return words
+
+
+def _plain(value: Any) -> Any:
+    """A value of a history as JSON has it: a number, several of them, or words of a callback's."""
+    return value if isinstance(value, str) else np.asarray(value).tolist()
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -11,12 +11,16 @@ _KNOWN_CODE = ("keras", __name__.partition(".")[0])
 
 
 def has_users_code(callback: Any) -> bool:
-    """Whether a method of a callback, or of a list of them, is the user's: its class', or put onto class or object."""
+    """Whether a method of a callback, or of a list of them, is the user's: its class', or put onto class or object.
+
+    So is the function that a `LearningRateScheduler` calls.
+    """
     if not is_of_keras(type(callback)):
         return True
     names = (name for name in dir(type(callback)) if not name.startswith("__"))
     methods = (getattr(callback, name) for name in names if callable(getattr(type(callback), name)))
-    return not all(map(_is_known, methods))
+    schedule = getattr(callback, "schedule", None)
+    return not all(map(_is_known, methods)) or (schedule is not None and not _is_known(schedule))
 
 
 def _is_known(method: Any) -> bool:

@@ -128,7 +128,7 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
                 break
             engine.reset_metrics(model)
             fit.begin_epoch(epoch)
-            if watched:
+            if watched or validation.has_run_user_code:
                 program.renew()
             elif engine.compiles_ahead and prepared.steps == 0 and feed.placement != "streamed":
                 # None of the user's Python runs before the first validation is over: what that needs is traced and

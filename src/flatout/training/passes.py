@@ -77,6 +77,8 @@ def pass_pieces(
         check_step_function(model, prepared.plan.task)
         if ledger.single_steps or feed.runs_user_code:
             program.renew()
+        elif start == first_step:
+            program.look()
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
         if (start == first_step or stop == end) and prepared.engine.reuses_memory:
             # A device of its own is at work from now on: what the next epoch needs can be had meanwhile. Soon, because

@@ -115,6 +115,13 @@ class Validation:
         return not is_ours
 
     @property
+    def has_run_user_code(self) -> bool:
+        """Whether Python of the user has run in one, which may have changed the model."""
+        if self._prepared is None:
+            return self._iterator is not None
+        return self._prepared.feed.runs_user_code or stock.is_overridden("evaluate", self._model)
+
+    @property
     def prepared(self) -> Prepared | None:
         """What an engine has ready for it, once that is asked for."""
         return self._prepared

@@ -106,3 +106,16 @@ def test_programs_that_were_not_used_for_longest_make_room(cache: Path, monkeypa
     monkeypatch.setattr("flatout.engines.jax.executables._MOST_BYTES_ON_DISK", 250)
     _chosen()
     assert sorted(file.name for file in folder.iterdir()) == ["a", "d"]
+
+
+def test_a_program_is_not_that_of_another_argument_that_is_not_used() -> None:
+    import numpy as np
+
+    from flatout.engines.jax.executables import compile_shared
+
+    def first(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+        return one + 1
+
+    one = np.ones(3, np.float32)
+    for other in (np.ones((4, 4), np.float32), np.ones((4, 1), np.int32)):
+        assert compile_shared(first, (one, other))()(one, other).tolist() == [2, 2, 2]

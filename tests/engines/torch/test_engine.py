@@ -364,6 +364,43 @@ def test_what_only_steps_of_some_chunks_read_is_looked_at_before_each_of_them(mo
     assert losses[0][1] != pytest.approx(losses[0][0], rel=1e-3)
 
 
+class Weaker(keras.Sequential):
+    """Its loss counts less after each step of a validation."""
+
+    weight = 1.0
+
+    def compute_loss(self, *args, **kwargs):
+        return self.weight * super().compute_loss(*args, **kwargs)
+
+    def test_step(self, data):
+        self.weight *= 0.5
+        return super().test_step(data)
+
+
+@pytest.mark.parametrize("settings", [{"data": "streamed"}, {"steps_per_epoch": 1}])
+def test_python_is_looked_at_also_where_an_epoch_begins_inside_a_pass(settings):
+    losses = []
+    for engine in ("stock", "auto"):
+        call = {"batch_size": 10, "epochs": 3, "shuffle": False, "verbose": 0, "validation_data": (X[:16], Y[:16])}
+        losses.append(flatout.fit(make(Weaker), X, Y, engine=engine, **call, **settings).history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_the_function_of_a_scheduler_may_change_the_model():
+    losses = []
+    for engine in ("stock", "auto"):
+        model = make()
+
+        def freezes(epoch, rate, model=model):
+            model.layers[0].trainable = epoch < 1
+            return rate
+
+        call = {"batch_size": BATCH, "epochs": 4, "shuffle": False, "verbose": 0, "data": "streamed"}
+        scheduler = keras.callbacks.LearningRateScheduler(freezes)
+        losses.append(flatout.fit(model, X, Y, engine=engine, callbacks=[scheduler], **call).history["loss"])
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
 def test_a_new_learning_rate_counts_without_a_new_capture():
     model = make(optimizer="sgd")
     program = prepare(model)

@@ -357,6 +357,21 @@ def test_a_frozen_layer_stays_as_it_is() -> None:
     _assert_same(history.values(), expected.values())
 
 
+@pytest.mark.usefixtures("emulated", "forced")
+@NOT_EVERYWHERE
+@pytest.mark.parametrize("name", ["reset_metrics", "get_metrics_result"])
+def test_methods_put_onto_the_model_are_called(name: str, backend: str) -> None:
+    histories = []
+    for engine in ("native", "stock"):
+        model = _model()
+        replaced = {"reset_metrics": lambda: None, "get_metrics_result": lambda: {"accuracy": 7.0, "loss": 3.0}}
+        setattr(model, name, replaced[name])
+        histories.append(_fit(engine, model)[1])
+        if engine == "native":
+            assert flatout.explain()[-1].engine == backend
+    _assert_same(*(history.values() for history in histories))
+
+
 @pytest.mark.usefixtures("emulated")
 @NOT_EVERYWHERE
 def test_a_nan_is_kept_where_keras_keeps_it() -> None:

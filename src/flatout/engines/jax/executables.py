@@ -54,7 +54,8 @@ def compile_shared(
     for constant in traced.jaxpr.consts:
         digest.update(np.asarray(constant).tobytes())
     places = [_place(leaf) for leaf in jax.tree.leaves(arguments)]
-    digest.update(repr((donated, jax.default_backend(), places)).encode())
+    # An argument that is not used is no part of the text.
+    digest.update(repr((donated, jax.default_backend(), traced.jaxpr.in_avals, places)).encode())
     key = digest.hexdigest()
     # The program's text does not tell one Python function from another.
     is_own = traced.jaxpr.effects or any("callback" in name for name in primitives(traced.jaxpr.jaxpr))

@@ -144,10 +144,12 @@ class TorchProgram(StepProgram):
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._order = order
         self.loop.begin_pass(order)
+        # Metrics may have been reset, and the user's test_step may have run.
+        self.look()
+
+    def look(self) -> None:
         if not self._is_fresh:
-            # Metrics may have been reset, and the user's test_step may have run.
             self.renew()
-        self._is_fresh = False
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         self._is_fresh = False

@@ -14,7 +14,8 @@ def guarded(callbacks: list[Any], candidate: Candidate, steps: int | None, epoch
     """The callbacks of a candidate as `fit` takes them; those that draw nothing stay as they are."""
     if draw_nothing(callbacks):
         return callbacks
-    made = keras.callbacks.CallbackList(callbacks, add_history=True, epochs=epochs, steps=steps, model=candidate.model)
+    told = {"verbose": 0, "epochs": epochs, "steps": steps}
+    made = keras.callbacks.CallbackList(callbacks, add_history=True, model=candidate.model, **told)
     for name in dir(made):
         if name.startswith("on_"):
             setattr(made, name, _guarded_hook(getattr(made, name), candidate))
@@ -23,8 +24,7 @@ def guarded(callbacks: list[Any], candidate: Candidate, steps: int | None, epoch
 
 def draw_nothing(callbacks: list[Any]) -> bool:
     """Whether no callback can draw random numbers: all are Keras' own, and none has functions of the user's."""
-    with_functions = keras.callbacks.LambdaCallback, keras.callbacks.LearningRateScheduler
-    return not any(has_users_code(one) or isinstance(one, with_functions) for one in callbacks)
+    return not any(map(has_users_code, callbacks))
 
 
 def _guarded_hook(hook: Callable[..., Any], candidate: Candidate) -> Callable[..., Any]:

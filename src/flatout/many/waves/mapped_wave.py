@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from flatout.data.order.row_order import ResidentFeed
 from flatout.engines.contract import in_short
 from flatout.engines.jax.engine import JaxProgram
 from flatout.engines.jax.mapped_models import MappedModels, TracedModel
+from flatout.seam.callbacks import has_users_code, is_default_hook
 from flatout.training.fit_loop import FitRun
 from flatout.training.passes import look_at_variables
 from flatout.training.planning.callback_services import service_for
@@ -86,9 +88,8 @@ class _Lane:
         if epoch is None:
             return False
         self.epoch = epoch
-        with self._candidate.generators():
+        with self._heard("on_epoch_begin"):
             self.fit.callbacks.on_epoch_begin(epoch)
-        self._put_back()
         begins, numbers = self.ready.feed.draw_epoch()
         if begins:
             rows = self._traced.rows("train")
@@ -114,12 +115,11 @@ class _Lane:
         return np.arange(self._traced.rows("test"), dtype=np.int32) if numbers is None else numbers
 
     def begin_validation(self) -> None:
-        with self._candidate.generators():
+        with self._heard("on_test_begin"):
             self.fit.callbacks.on_test_begin()
-        self._put_back()
 
     def end_validation(self, logs: dict[str, Any]) -> None:
-        with self._candidate.generators():
+        with self._heard("on_test_end"):
             self.fit.callbacks.on_test_end(logs)
 
     def end_epoch(self, logs: dict[str, Any]) -> bool:
@@ -127,10 +127,8 @@ class _Lane:
         feed = self.ready.feed
         self._prepared.steps += feed.end
         feed.end_epoch(feed.end, finished=True)
-        with self._candidate.generators(), self._traced.unseen() if self._are_blind else contextlib.nullcontext():
-            goes_on = self.fit.end_epoch(self.epoch, logs)
-        self._put_back()
-        return goes_on
+        with self._heard("on_epoch_end"), self._traced.unseen() if self._are_blind else contextlib.nullcontext():
+            return self.fit.end_epoch(self.epoch, logs)
 
     def end(self, finished: bool) -> None:
         """The model has its values back, and its callbacks hear the last."""
@@ -143,8 +141,16 @@ class _Lane:
         report(model, self._prepared, self._prepared.steps, self._began, self.ready.validation.reasons)
         self.ready.feed.close()
 
-    def _put_back(self) -> None:
-        """What a callback has looked at, and may have changed, goes onto the stack again."""
+    @contextlib.contextmanager
+    def _heard(self, hook: str) -> Iterator[None]:
+        """While callbacks are told: what one looks at, and may change, goes onto the stack again afterwards.
+
+        Keras' own ask the model for it; the user's may hold a layer or a variable and ask that.
+        """
+        if any(has_users_code(one) and not is_default_hook(one, hook) for one in self.fit.callbacks.callbacks):
+            self._models.give_back(self._slot, self._traced)
+        with self._candidate.generators():
+            yield
         if self._traced.has_its_values:
             self._models.put(self._slot, self._traced.values())
             self.enter(self._models)
@@ -217,6 +223,12 @@ def _next(waiting: deque[tuple[Ready, TracedModel]], models: MappedModels, slot:
 
 
 def _pass(models: MappedModels, task: Any, orders: dict[int, np.ndarray]) -> list[dict[str, Any]]:
-    """A pass of all slots; empty ones go with another's rows, and nobody looks at what becomes of them."""
+    """A pass of all slots; others than those of `orders` go with another's rows, and have their values back then."""
     some = next(iter(orders.values()))
-    return models.run(task, np.stack([orders.get(slot, some) for slot in range(models.slots)]))
+    # Who trains has no others beside it but empty slots.
+    others = [] if task == "train" else [slot for slot in range(models.slots) if slot not in orders]
+    kept = {slot: models.take(slot) for slot in others}
+    logs = models.run(task, np.stack([orders.get(slot, some) for slot in range(models.slots)]))
+    for slot, values in kept.items():
+        models.put(slot, values)
+    return logs

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextvars
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
 from flatout.many.candidate import Candidate
 from flatout.many.shared_call import SharedCall
+from flatout.training.running import run_pieces
 
 from .guarded_callbacks import guarded
 from .ready import Ready, made_ready
@@ -20,6 +23,7 @@ def run_on_threads(
     """Train all candidates; returns how many of them ran beside others."""
     beside = 0
     running: set[Future[Any]] = set()
+    has_failed = threading.Event()
     with ThreadPoolExecutor(threads, "flatout-many") as pool:
         try:
             for candidate in candidates:
@@ -37,15 +41,24 @@ def run_on_threads(
                 ready.feed.generators = candidate.generators
                 callbacks = guarded(ready.call["callbacks"], candidate, ready.feed.steps, ready.call["epochs"])
                 ready.call["callbacks"] = callbacks
-                running.add(pool.submit(contextvars.copy_context().run, run_alone, ready, shared))
+                running.add(pool.submit(contextvars.copy_context().run, _run_until, has_failed, ready))
                 beside += 1
             _raise_errors(wait(running).done)
         except BaseException:
-            for candidate in candidates:
-                if candidate.model is not None:
-                    candidate.model.stop_training = True
+            has_failed.set()
             raise
     return beside
+
+
+def _run_until(has_failed: threading.Event, ready: Ready) -> None:
+    """Train a candidate to its end, or until another one has failed: then it ends as after an error of its own."""
+    assert ready.prepared is not None
+    candidate, started = ready.candidate, time.perf_counter()
+    pieces = run_pieces(candidate.model, ready.call, ready.prepared, ready.validation, started)
+    for _ in pieces:
+        if has_failed.is_set():
+            pieces.throw(RuntimeError("Models that were trained beside this one have failed."))
+    candidate.finish(time.perf_counter() - started)
 
 
 def _raise_errors(done: set[Future[Any]]) -> None:

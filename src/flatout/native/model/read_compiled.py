@@ -139,7 +139,7 @@ def _metric(metric: Any, weighted: bool, outputs: int, loss: Loss) -> Metric:
         is_of_keras(type(metric))
         and type(metric).update_state is metrics.MeanMetricWrapper.update_state
         and type(metric).result is metrics.Mean.result
-        and not {"update_state", "result"} & vars(metric).keys()
+        and not {"update_state", "result", "reset_state"} & vars(metric).keys()
     )
     if not plain or function not in _METRICS or metric.dtype != "float32":
         raise Refusal(reason("native_metric", metric.name, "it has no kernel"))

@@ -16,7 +16,10 @@ from .read_compiled import read_loss, read_metrics, read_optimizer
 from .read_layers import ChainReading, names_of, read_layer
 
 # Methods with which a user changes what a step does.
-_STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "call", "__call__")
+_STEP_METHODS = (
+    *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "call", "__call__"),
+    *("reset_metrics", "get_metrics_result"),
+)
 
 
 def read(model: Any, task: str) -> tuple[Network, Binding]:

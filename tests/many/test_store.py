@@ -111,7 +111,11 @@ def test_a_grid_that_was_killed_ends_with_the_same_frame(tmp_path: Path) -> None
 
 
 @pytest.mark.backend("jax")
-def test_a_model_that_another_ones_error_has_ended_is_trained_again(tmp_path: Path) -> None:
+def test_a_model_that_another_ones_error_has_ended_is_trained_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+
     class Slow(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
             time.sleep(0.2)

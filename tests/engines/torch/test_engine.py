@@ -386,21 +386,6 @@ def test_python_is_looked_at_also_where_an_epoch_begins_inside_a_pass(settings):
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-def test_the_function_of_a_scheduler_may_change_the_model():
-    losses = []
-    for engine in ("stock", "auto"):
-        model = make()
-
-        def freezes(epoch, rate, model=model):
-            model.layers[0].trainable = epoch < 1
-            return rate
-
-        call = {"batch_size": BATCH, "epochs": 4, "shuffle": False, "verbose": 0, "data": "streamed"}
-        scheduler = keras.callbacks.LearningRateScheduler(freezes)
-        losses.append(flatout.fit(model, X, Y, engine=engine, callbacks=[scheduler], **call).history["loss"])
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-
-
 def test_a_new_learning_rate_counts_without_a_new_capture():
     model = make(optimizer="sgd")
     program = prepare(model)

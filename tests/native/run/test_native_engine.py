@@ -357,6 +357,22 @@ def test_a_frozen_layer_stays_as_it_is() -> None:
     _assert_same(history.values(), expected.values())
 
 
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+def test_the_function_of_a_scheduler_may_change_the_model() -> None:
+    trained = []
+    for engine in ("native", "stock"):
+        model = _model()
+
+        def freezes(epoch: int, rate: float, model: Any = model) -> float:
+            model.layers[0].trainable = epoch < 1
+            return rate
+
+        _fit(engine, model, epochs=4, callbacks=[keras.callbacks.LearningRateScheduler(freezes)])
+        trained.append(model.get_weights())
+    _assert_same(*trained)
+
+
 @pytest.mark.usefixtures("emulated", "forced")
 @NOT_EVERYWHERE
 @pytest.mark.parametrize("name", ["reset_metrics", "get_metrics_result"])

@@ -38,12 +38,13 @@ class Store:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / _GRID
-        if not any(self._folder.glob("*.npz")):
-            disk_cache.put(file, json.dumps({**common, "seed": seed}, indent=1).encode())
-            sync_folders([file])
-        known = _read(file)
+        known: dict[str, Any] = _read(file) if file.exists() else {}
         # What a folder of an earlier version has no word of was the same for all.
         other = [name for name, value in common.items() if known.get(name, value) != value]
+        if not known or (other and not any(self._folder.glob("*.npz"))):
+            known, other = {**common, "seed": seed}, []
+            disk_cache.put(file, json.dumps(known, indent=1).encode())
+            sync_folders([file])
         if other:
             raise InvalidOption(
                 f"The folder {str(self._folder)!r} holds models that were trained otherwise: {', '.join(other)} "

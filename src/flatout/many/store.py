@@ -51,8 +51,8 @@ class Store:
                 f"changed. Received: checkpoint={str(folder)!r}. Give another folder, or the same data and arguments."
             )
         self.seed = int(known["seed"])
-        # The points of this run, by their files.
-        self._points: dict[Path, Any] = {}
+        # What points of this run have functions and classes for, by their files.
+        self._named: dict[Path, dict[str, Any]] = {}
 
     def save(self, candidate: Candidate) -> None:
         """Keep a finished model."""
@@ -77,11 +77,11 @@ class Store:
     def load(self, candidate: Candidate) -> bool:
         """Whether a model is there: the candidate has its history then, and its values when they are asked for."""
         arrays, about = self._files(candidate)
-        other = self._points.setdefault(arrays, candidate.coordinates)
-        if other != candidate.coordinates:
+        named = {name: value for name, value in candidate.coordinates.items() if hasattr(value, "__qualname__")}
+        if (other := self._named.setdefault(arrays, named)) != named:
             raise InvalidOption(
-                "`checkpoint` tells points apart by what they are called, functions by their names. Received the same "
-                f"names for {other!r} and {candidate.coordinates!r}."
+                "`checkpoint` knows functions and classes in points by their names. Received the same names for "
+                f"{other!r} and {named!r}."
             )
         if not arrays.exists() or not about.exists():
             return False

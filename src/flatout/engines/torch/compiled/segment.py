@@ -12,7 +12,7 @@ import torch
 
 from flatout.engines.torch.graph.step_graph import Graph, Instruction, Ref, Value, all_in
 
-from .stages import Stage, in_stages, with_early_draws, with_sums_by_comparison, with_updates_as_operations
+from .stages import Stage, in_stages, with_early_draws, with_updates_as_operations
 
 
 class CannotCompile(Exception):
@@ -86,7 +86,7 @@ def segmented(graph: Graph) -> SegmentedStep:
     Raises:
         CannotCompile: It writes to memory that several of its tensors share, which no compiler is told of.
     """
-    graph = with_sums_by_comparison(with_early_draws(with_updates_as_operations(graph)))
+    graph = with_early_draws(with_updates_as_operations(graph))
     stages = in_stages(graph)
     wanted = {ref.index for ref in all_in(Ref, graph.outputs)}
     segments: list[Segment] = []

@@ -7,7 +7,6 @@ draws is before everything else: they need nothing but a shape.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +17,6 @@ from flatout.engines.torch.graph.step_graph import (
     Graph,
     Instruction,
     Ref,
-    Value,
     all_in,
     is_pure,
     is_random,
@@ -27,8 +25,6 @@ from flatout.engines.torch.graph.step_graph import (
 
 _aten = torch.ops.aten
 _LARGEST_ONES = 64 * 2**20
-# Comparisons that a sum into few places may take: more of them take longer than threads wait for each other.
-_MOST_COMPARISONS = 2**20
 _EMPTY = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"}
 _KERNELS_OF_THEIR_OWN = ("_cudnn_rnn", "_scaled_dot_product", "_thnn_fused", "miopen_rnn", "_efficient_attention")
 
@@ -122,46 +118,6 @@ def with_updates_as_operations(graph: Graph) -> Graph:
             Instruction(_aten._foreach_add_.List, (variables, list(map(Ref, scaled))), {}, None),
         ]
     return graph
-
-
-def with_sums_by_comparison(graph: Graph) -> Graph:
-    """Add values to few places, as the counts of a histogram, place by place: threads that add to one place wait."""
-    graph = graph.copy()
-    storages = graph.new_storages()
-    instructions, graph.instructions = graph.instructions, []
-
-    def call(target: Any, *args: Any, shape: tuple[int, ...], like: Value) -> Ref:
-        strides = tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        dtype = torch.bool if target is _aten.eq.Tensor else like.dtype
-        graph.values.append(Value("computed", next(storages), shape, strides, 0, dtype, like.device))
-        graph.instructions.append(Instruction(target, args, {}, len(graph.values) - 1))
-        return Ref(len(graph.values) - 1)
-
-    for instruction in instructions:
-        if (shape := _comparisons(graph, instruction)) is None:
-            graph.instructions.append(instruction)
-            continue
-        before, _, indices, added, _ = instruction.args
-        like = graph.values[added.index]
-        places = torch.arange(shape[0], device=like.device)[:, None]
-        numbers = Ref(graph.add_value(places, "constant", next(storages)))
-        is_there = call(_aten.eq.Tensor, numbers, indices, shape=shape, like=like)
-        parts = call(_aten.where.ScalarOther, is_there, added, 0.0, shape=shape, like=like)
-        sums = call(_aten.sum.dim_IntList, parts, [1], shape=shape[:1], like=like)
-        graph.instructions.append(Instruction(_aten.add.Tensor, (before, sums), {}, instruction.results))
-    return graph
-
-
-def _comparisons(graph: Graph, instruction: Instruction) -> tuple[int, int] | None:
-    """How many places are compared with how many indices; None for all that is no sum into few places."""
-    if instruction.target is not _aten.scatter_reduce.two or instruction.args[4] != "sum" or instruction.kwargs:
-        return None
-    before, _, indices, added, _ = (
-        graph.values[one.index] if isinstance(one, Ref) else one for one in instruction.args
-    )
-    is_plain = len(before.shape) == 1 and indices.shape == added.shape and before.dtype == torch.float32
-    shape = (before.shape[0], math.prod(indices.shape))
-    return shape if is_plain and math.prod(shape) <= _MOST_COMPARISONS else None
 
 
 def _is_plain(graph: Graph, ref: Ref) -> bool:

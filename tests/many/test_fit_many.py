@@ -440,6 +440,19 @@ def test_weights_are_fetched_only_for_callbacks_that_look_at_them(
         assert not np.array_equal(seen[1], seen[3])
 
 
+@pytest.mark.backend("jax")
+def test_paths_and_files_of_a_function_have_the_number_too(tmp_path: Path) -> None:
+    arguments = {"batch_size": BATCH, "epochs": 1, "verbose": 0}
+    points = flatout.grid(seed=[1, 2])
+    kept = keras.callbacks.BackupAndRestore(tmp_path / "{number}", delete_checkpoint=False)
+    flatout.fit_many(build, points, X, Y, callbacks=[kept], **arguments)
+    logs = str(tmp_path / "{number}.csv")
+    flatout.fit_many(build, points, X, Y, callbacks=lambda: [keras.callbacks.CSVLogger(logs)], **arguments)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "0.csv", "1", "1.csv"]
+    with pytest.raises(flatout.InvalidOption, match="All models would write"):
+        flatout.fit_many(build, points, X, Y, callbacks=[keras.callbacks.BackupAndRestore(tmp_path)], **arguments)
+
+
 class Noisy(layers.Layer):
     """Draws at inference, too, as what samples a latent variable does."""
 

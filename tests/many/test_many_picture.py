@@ -11,7 +11,7 @@ import pytest
 
 import flatout
 from flatout.many.candidate import Candidate
-from flatout.many.many import Many
+from flatout.many.many import Many, is_more_better
 from flatout.many.splits import Split
 
 # Nothing here depends on the backend.
@@ -58,3 +58,14 @@ def test_a_page_has_the_results_and_nothing_from_elsewhere(tmp_path: Path) -> No
     assert not re.search(r"(src|href)=", page)
     with pytest.raises(flatout.InvalidOption, match="ends in"):
         many([0.9]).plot(path=tmp_path / "a.png")
+
+
+@pytest.mark.parametrize(
+    ("metric", "more"),
+    [
+        *((name, True) for name in ("val_mean_io_u", "fbeta_score", "sensitivity_at_specificity", "accuracy")),
+        *((name, False) for name in ("val_loss", "mean_absolute_error", "seconds")),
+    ],
+)
+def test_metrics_of_keras_are_judged_the_right_way_round(metric: str, more: bool) -> None:
+    assert is_more_better(metric) == more

@@ -150,6 +150,20 @@ def test_other_rows_held_out_and_functions_of_one_name_are_no_model_of_before(tm
 
 
 @pytest.mark.backend("jax")
+def test_another_precision_or_dtype_policy_is_refused(tmp_path: Path) -> None:
+    train(tmp_path, [0.1])
+    with pytest.raises(flatout.InvalidOption, match="precision"):
+        train(tmp_path, [0.1], precision="fast")
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        with pytest.raises(flatout.InvalidOption, match="the dtype policy"):
+            train(tmp_path, [0.1])
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+@pytest.mark.backend("jax")
 def test_a_call_that_was_refused_leaves_nothing_to_be_compared_with(tmp_path: Path) -> None:
     with pytest.raises(flatout.InvalidOption):
         train(tmp_path, [0.1], folds=99)

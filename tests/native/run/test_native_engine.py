@@ -373,6 +373,43 @@ def test_the_function_of_a_scheduler_may_change_the_model() -> None:
     _assert_same(*trained)
 
 
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.backend("torch")
+def test_data_of_a_validation_may_change_the_model() -> None:
+    """On torch alone: stock Keras traces it once elsewhere."""
+
+    class Freezing(keras.utils.PyDataset):
+        def __init__(self, model: Any) -> None:
+            super().__init__()
+            self.model = model
+
+        def __len__(self) -> int:
+            return 1
+
+        def __getitem__(self, number: int) -> Any:
+            return _X[100:], _Y[100:]
+
+        def on_epoch_end(self) -> None:
+            self.model.layers[0].trainable = False
+
+    trained = []
+    for engine in ("native", "stock"):
+        model = _model()
+        _fit_whole_batches(engine, model, validation_data=Freezing(model))
+        trained.append(model.get_weights())
+    _assert_same(*trained)
+
+
+@pytest.mark.usefixtures("emulated", "forced")
+@NOT_EVERYWHERE
+def test_a_metric_that_is_reset_in_its_own_way_is_the_backends(backend: str) -> None:
+    model = _model(metrics=[keras.metrics.SparseCategoricalAccuracy()])
+    model.fit(_X[:32], _Y[:32], verbose=0)
+    model.metrics[-1].metrics[0].reset_state = lambda: None
+    _fit("native", model, epochs=1)
+    assert flatout.explain()[-1].engine == backend
+
+
 @pytest.mark.usefixtures("emulated", "forced")
 @NOT_EVERYWHERE
 @pytest.mark.parametrize("name", ["reset_metrics", "get_metrics_result"])

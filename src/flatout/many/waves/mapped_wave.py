@@ -74,6 +74,7 @@ class _Lane:
             self.fit = FitRun(self._candidate.model, ready.call, self._prepared, ready.validation)
             self._epochs = iter(self.fit.begin())
         self._are_blind = not look_at_variables(self.fit.callbacks)
+        self._users = [one for one in self.fit.callbacks.callbacks if has_users_code(one)]
         self._numbers = np.arange(0)
         self.epoch = -1
 
@@ -147,7 +148,7 @@ class _Lane:
 
         Keras' own ask the model for it; the user's may hold a layer or a variable and ask that.
         """
-        if any(has_users_code(one) and not is_default_hook(one, hook) for one in self.fit.callbacks.callbacks):
+        if not all(is_default_hook(one, hook) for one in self._users):
             self._models.give_back(self._slot, self._traced)
         with self._candidate.generators():
             yield

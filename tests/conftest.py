@@ -91,13 +91,13 @@ def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
     left: list[pytest.Item] = []
     for item in items:
         marker, backends = item.get_closest_marker("turns"), _BACKENDS
-        if marker:
+        if marker and marker.args != (0,):
             if about := item.get_closest_marker("backend"):
                 backends = tuple(name for name in _BACKENDS if name in about.args)
             turn = numbers[item.path] % (marker.args[0] if marker.args else len(backends))
             numbers[item.path] += 1
             backends = backends[min(turn, len(backends) - 1) :][:1]
-        (taken if BACKEND in backends or not marker else left).append(item)
+        (taken if BACKEND in backends else left).append(item)
     items[:] = taken
     config.hook.pytest_deselected(items=left)
 

@@ -16,6 +16,11 @@ from .trainers import build_on_batch
 _METHOD = "reset_metrics"
 
 
+def is_first_reset(method: Any) -> bool:
+    """Whether a model has this method from here, and not from its user."""
+    return getattr(method, "__module__", None) == __name__
+
+
 def build_before_first_reset(model: Any, batch: Any, task: str) -> None:
     """Build what is not built yet on a batch; the next `reset_metrics`, whoever calls it, passes over what is new."""
     metrics = compile_metrics(model)

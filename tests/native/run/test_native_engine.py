@@ -50,6 +50,7 @@ def _assert_same(one: Any, other: Any) -> None:
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
 
 
+@pytest.mark.turns(0)
 @pytest.mark.usefixtures("emulated")
 def test_history_and_weights_equal_stock_keras() -> None:
     model, history, report = _fit("native")

@@ -9,6 +9,7 @@ import keras
 
 from flatout.base.errors import Refusal, reason
 from flatout.seam.compiled_parts import compile_metrics, loss_tracker
+from flatout.seam.first_reset import is_first_reset
 from flatout.seam.layers import functional_class, functional_of, made_by, outputs_structure
 
 from .network import Activation, Binding, Dense, Network
@@ -65,7 +66,7 @@ def check_model(model: Any) -> None:
     """Refuse models whose class or methods may compute anything."""
     if type(model) not in (keras.Sequential, functional_class()):
         raise Refusal(reason("native_model", f"it is a {type(model).__name__}, neither Sequential nor functional"))
-    replaced = [name for name in _STEP_METHODS if name in vars(model)]
+    replaced = [name for name in _STEP_METHODS if name in vars(model) and not is_first_reset(vars(model)[name])]
     if replaced:
         raise Refusal(reason("native_model", f"its {replaced[0]} was replaced"))
     if keras.config.floatx() != "float32":

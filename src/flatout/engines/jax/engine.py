@@ -22,9 +22,11 @@ from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
 
 from . import executables as jax_cache
+from . import joined_step
 from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for, own_rows_on_devices
+from .flat_step import flattened
 from .gathered_step import on_rows
 from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
@@ -227,22 +229,22 @@ class JaxProgram(LoopedProgram):
         return [variable.value for variable in optimizer.variables]
 
     def _function(self, form: str, keeps_all: bool = False) -> Callable[..., Any]:
+        jaxpr, spec = self.traced(self.rest if form == "rest" else self.batch_size)
+        step = on_rows(jaxpr, spec, self._devices)
         if form == "rest":
-            return self._trace_step(self.rest)[0]
-        step, (output, _) = self._trace_step(self.batch_size)
-        if form == "whole":
-            # The host need not ask how it goes on after each iteration, and has time to prepare the next chunk.
-            steps = self.full
-            run = loop(step, output, 1, steps if keeps_all else None)
-            return lambda state, data, order: run(state, data, order, (0, steps))
+            return step
         if form == "step":
             return lambda state, data, order, position: step(state, data, order[position])
-        return loop(step, output, self.unit, min(self.full, self.longest or self.full) if keeps_all else None)
-
-    def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
-        """The step as a function of jax operations on rows, and the specification of what it returns."""
-        jaxpr, spec = self.traced(length)
-        return on_rows(jaxpr, spec, self._devices), spec
+        steps, is_whole = self.full, form == "whole"
+        unit, most = (1, steps) if is_whole else (self.unit, min(steps, self.longest or steps))
+        looped = functools.partial(loop, output=spec[0], unit=unit, capacity=most if keeps_all else None)
+        is_divided = isinstance(self._devices, SeveralDevices)
+        if self._task == "train" and not is_divided and joined_step.can_be_joined(jaxpr):
+            run = joined_step.JoinedStep(flattened(jaxpr), spec).around(looped)
+        else:
+            run = looped(step)
+        # Of the whole the host need not ask how it goes on after each iteration, and has time for the next chunk.
+        return (lambda state, data, order: run(state, data, order, (0, steps))) if is_whole else run
 
     def traced(self, length: int) -> tuple[Any, Any]:
         """The step's jaxpr for batches of this length, and the specification of what it returns.

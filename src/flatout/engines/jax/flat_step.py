@@ -32,15 +32,13 @@ _CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
-# Operations for which GPUs have no good kernels when they are mapped, and what is computed instead.
-_MAPPED_BETTER: dict[str, Callable[..., Any]] = {
-    "conv_general_dilated": convolution,
-    "select_and_scatter_add": select_and_scatter_add,
-}
+# Operations for which GPUs have no good kernels, some only when they are mapped, and what is computed instead.
+BETTER: dict[str, Callable[..., Any]] = {"select_and_scatter_add": select_and_scatter_add}
+_MAPPED_BETTER = {**BETTER, "conv_general_dilated": convolution}
 
 
 @dataclass(frozen=True)
-class _Operation:
+class FlatOperation:
     """A primitive with its parameters, where its operands are, and the first of its results.
 
     A place from 0 on is that of a value; -1, -2, ... are those of numbers.
@@ -60,13 +58,22 @@ class FlatStep:
         digest: Of all but the values of its numbers.
         numbers: Literals and constants, in the order of their use.
         nbytes: What its values take at most at a time, in bytes, if each is there until it is used for the last time.
+        operations: In an order in which they can be done.
+        results: Places of what it returns.
     """
 
     digest: str
     numbers: tuple[Any, ...]
     nbytes: int
-    _operations: tuple[_Operation, ...]
-    _results: tuple[int, ...]
+    operations: tuple[FlatOperation, ...]
+    results: tuple[int, ...]
+    _avals: tuple[Any, ...]
+
+    def shape(self, place: int) -> tuple[int, ...]:
+        return tuple(self._avals[place].shape) if place >= 0 else np.shape(self.numbers[-1 - place])
+
+    def dtype(self, place: int) -> Any:
+        return self._avals[place].dtype if place >= 0 else np.asarray(self.numbers[-1 - place]).dtype
 
     def run(
         self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
@@ -75,16 +82,23 @@ class FlatStep:
 
         Primitives that are named in `instead` are replaced by functions of the same operands and parameters.
         """
+        at = self.values(inputs, numbers, instead)
+        return [at(place) for place in self.results]
+
+    def values(
+        self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
+    ) -> Callable[[int], Any]:
+        """What there is at each place then."""
         values, instead = list(inputs), instead or {}
 
         def at(place: int) -> Any:
             return values[place] if place >= 0 else numbers[-1 - place]
 
-        for operation in self._operations:
+        for operation in self.operations:
             function = instead.get(operation.primitive.name, operation.primitive.bind)
             found = function(*map(at, operation.operands), **operation.parameters)
             values.extend(found if operation.primitive.multiple_results else [found])
-        return [at(place) for place in self._results]
+        return at
 
 
 def flattened(closed: ClosedJaxpr) -> FlatStep:
@@ -104,11 +118,10 @@ def differing(steps: Sequence[FlatStep]) -> list[int]:
 
 class _Flattening:
     def __init__(self) -> None:
-        self._operations: list[_Operation] = []
+        self._operations: list[FlatOperation] = []
         self._numbers: list[Any] = []
         self._values = 0
-        # Bytes of each value.
-        self._sizes: list[int] = []
+        self._avals: list[Any] = []
         self._digest = hashlib.sha256()
 
     def of(self, closed: ClosedJaxpr) -> FlatStep:
@@ -117,9 +130,8 @@ class _Flattening:
         results = self._inline(closed.jaxpr, closed.consts, inputs)
         self._add("results", results)
         digest = self._digest.hexdigest()
-        return FlatStep(
-            digest, tuple(self._numbers), self._most_bytes(results), tuple(self._operations), tuple(results)
-        )
+        numbers, nbytes = tuple(self._numbers), self._most_bytes(results)
+        return FlatStep(digest, numbers, nbytes, tuple(self._operations), tuple(results), tuple(self._avals))
 
     def _most_bytes(self, results: list[int]) -> int:
         last = {place: len(self._operations) for place in results}
@@ -130,12 +142,13 @@ class _Flattening:
         for place, number in last.items():
             if place >= 0:
                 ending[number].append(place)
+        sizes = [_bytes_of(aval) for aval in self._avals]
         made = [operation.first_result for operation in self._operations] + [self._values]
-        now = most = sum(self._sizes[: made[0]])
+        now = most = sum(sizes[: made[0]])
         for number in range(len(self._operations)):
-            now += sum(self._sizes[made[number] : made[number + 1]])
+            now += sum(sizes[made[number] : made[number + 1]])
             most = max(most, now)
-            now -= sum(self._sizes[place] for place in ending[number])
+            now -= sum(sizes[place] for place in ending[number])
         return most
 
     def _inline(self, jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
@@ -158,7 +171,7 @@ class _Flattening:
                 results = self._inline(body, of_body, operands)
             else:
                 first, results = self._values, self._places(equation.outvars)
-                self._operations.append(_Operation(equation.primitive, equation.params, tuple(operands), first))
+                self._operations.append(FlatOperation(equation.primitive, equation.params, tuple(operands), first))
                 self._add(name, sorted(equation.params), operands, [variable.aval for variable in equation.outvars])
                 for parameter in sorted(equation.params):
                     self._add_parameter(equation.params[parameter])
@@ -168,7 +181,7 @@ class _Flattening:
     def _places(self, variables: Sequence[Any]) -> list[int]:
         places = list(range(self._values, self._values + len(variables)))
         self._values += len(variables)
-        self._sizes += [_bytes_of(variable.aval) for variable in variables]
+        self._avals += [variable.aval for variable in variables]
         return places
 
     def _number(self, value: Any) -> int:

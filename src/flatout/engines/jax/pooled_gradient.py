@@ -1,4 +1,4 @@
-"""The gradient of max pooling, for kernels that are mapped over models: by a mask instead of a scatter.
+"""The gradient of max pooling on a GPU: by a mask instead of a scatter.
 
 XLA's GPU compiler writes down where the largest value of each window is, number by number, and scatters the gradients
 one by one. Where windows do not overlap, every position belongs to one window and can ask whether it is the one.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +31,8 @@ _LAYOUT = frozenset(("reshape", "transpose", "squeeze", "expand_dims", "convert_
 _TAKES_WHOLE = frozenset(
     ("dot_general", "conv_general_dilated", "while", "scan", "cond", "pallas_call", "custom_call", "ffi_call", "rnn")
 )
-# Where there are fewer alike, what joins them is no fewer launches. (Counted in XLA's text for an H200.)
+# Where there are fewer alike, what joins them is no fewer launches; nor where no sums into rows are among what is
+# joined: XLA has operations number by number share a kernel itself. (Counted in its text for an H200.)
 _LEAST_ALIKE = 4
 # Above this, the launch is little of what an update costs, and what is joined takes memory twice for a moment.
 _MOST_NUMBERS = 2**17
@@ -91,18 +92,22 @@ class AlikeUpdates:
         self._flat, self._count = flat, count
         self._next = flat.results[len(flat.results) - count :]
         self._made_by = {operation.first_result: operation for operation in flat.operations}
-        self._scalars: dict[Any, Any] = {}
+        self._scalars = _scalars(flat)
         self._users: dict[Place, list[FlatOperation]] = defaultdict(list)
         for operation in flat.operations:
             for place in operation.operands:
                 self._users[place].append(operation)
 
     def groups(self) -> list[list[VariableCell]]:
-        """Cells that are updated by the same formula, where there are several."""
+        """Cells that are updated by the same formula, where there are several, and sums into rows are among it."""
         alike: dict[Any, list[VariableCell]] = defaultdict(list)
         for cell in self._cells():
             alike[cell.formula].append(cell)
-        groups = [group for group in alike.values() if len(group) >= _LEAST_ALIKE]
+        groups = [
+            group
+            for group in alike.values()
+            if len(group) >= _LEAST_ALIKE and any(self.kind_of_sum(place) for cell in group for place in cell.arrays)
+        ]
         for group in groups:
             # Sums that can be one follow each other.
             group.sort(key=self._order)
@@ -141,34 +146,35 @@ class AlikeUpdates:
     def _cells(self) -> Iterator[VariableCell]:
         members: dict[int, set[int]] = {}
         for number in range(self._count):
-            shape = self._flat.shape(number)
-            if not shape or self._next[number] == number or self._flat.shape(self._next[number]) != shape:
+            if not self._flat.shape(number) or self._next[number] == number:
                 continue
-            found = {number}.union(*(members.get(one, {one}) for one in self._variables_of(number)))
+            from_ = {place for place in self._places_behind([self._next[number]]) if 0 <= place < self._count}
+            same = {one for one in (number, *from_) if self._flat.shape(one) == self._flat.shape(number)}
+            found = same.union(*(members.get(one, ()) for one in same))
             members.update(dict.fromkeys(found, found))
         for variables in {tuple(sorted(found)) for found in members.values()}:
             if math.prod(self._flat.shape(variables[0])) <= _MOST_NUMBERS and not any(map(self._is_whole, variables)):
                 yield self._cell(variables)
 
-    def _variables_of(self, number: int) -> set[int]:
-        """Variables of the same shape from which the next value of one comes, number by number."""
-        shape, seen, found, open_ = self._flat.shape(number), set(), set(), [self._next[number]]
+    def _places_behind(self, places: Sequence[Place]) -> Iterator[Place]:
+        """Those from which values come number by number, each after its own: arrays, operations on them, scalars."""
+        # Without recursion: a formula may be as long as a loop of the user's.
+        open_, seen = [(place, False) for place in reversed(places)], set()
         while open_:
-            place = open_.pop()
-            if place in seen or self._flat.shape(place) != shape:
-                continue
-            seen.add(place)
-            if 0 <= place < self._count:
-                found.add(place)
-            operation = self._elementwise(place)
-            open_ += operation.operands if operation is not None else ()
-        return found
+            place, is_next = open_.pop()
+            if is_next:
+                yield place
+            elif place not in seen:
+                seen.add(place)
+                operation = self._elementwise(place)
+                open_.append((place, True))
+                open_ += [(one, False) for one in reversed(operation.operands)] if operation is not None else []
 
     def _elementwise(self, place: Place) -> FlatOperation | None:
-        operation = self._made_by.get(place)
-        if operation is None or operation.primitive.name not in _ELEMENTWISE:
+        operation, shape = self._made_by.get(place), self._flat.shape(place)
+        if operation is None or shape == () or operation.primitive.name not in _ELEMENTWISE:
             return None
-        shapes = ((),) if operation.primitive.name == "broadcast_in_dim" else ((), self._flat.shape(place))
+        shapes = ((),) if operation.primitive.name == "broadcast_in_dim" else ((), shape)
         return operation if all(self._flat.shape(one) in shapes for one in operation.operands) else None
 
     def _cell(self, variables: tuple[int, ...]) -> VariableCell:
@@ -178,46 +184,26 @@ class AlikeUpdates:
         operations: list[Any] = []
         parameters: list[dict[str, Any]] = []
         known: dict[Place, Any] = {number: ("array", role) for role, number in enumerate(variables)}
-
-        def operand(place: Place) -> Any:
-            if place in known:
-                return known[place]
-            if flat.shape(place) == ():
-                key = self._scalar(place)
-                scalars.setdefault(key, place)
-                return "scalar", key
+        after = [self._next[number] for number in variables]
+        for place in self._places_behind(after):
             operation = self._elementwise(place)
-            if operation is None:
+            if place in known:
+                continue
+            if operation is not None:
+                # Of a scalar that is spread over the shape, they tell the shape.
+                text = "" if operation.primitive.name == "broadcast_in_dim" else _text(operation.parameters)
+                operations.append((operation.primitive, text, tuple(known[one] for one in operation.operands)))
+                parameters.append(operation.parameters)
+                known[place] = "result", len(operations) - 1
+            elif flat.shape(place) == ():
+                known[place] = "scalar", self._scalars[place]
+                scalars.setdefault(self._scalars[place], place)
+            else:
                 known[place] = "array", len(arrays)
                 arrays.append(place)
-                return known[place]
-            operands = tuple(map(operand, operation.operands))
-            # Of a scalar that is spread over the shape, they tell the shape.
-            text = "" if operation.primitive.name == "broadcast_in_dim" else _text(operation.parameters)
-            operations.append((operation.primitive, text, operands))
-            parameters.append(operation.parameters)
-            known[place] = "result", len(operations) - 1
-            return known[place]
-
-        results = tuple(operand(self._next[number]) for number in variables)
+        results = tuple(known[place] for place in after)
         formula = _Formula(tuple(operations), results, tuple(flat.dtype(place) for place in arrays))
         return VariableCell(variables, flat.shape(variables[0]), formula, tuple(arrays), scalars, parameters)
-
-    def _scalar(self, place: Place) -> Any:
-        """The same for scalars that are computed in the same way."""
-        if place not in self._scalars:
-            operation = self._made_by.get(place)
-            if place < 0:
-                number = np.asarray(self._flat.numbers[-1 - place])
-                key: Any = (number.dtype.str, number.tobytes())
-            elif operation is None or any(self._flat.shape(one) != () for one in operation.operands):
-                key = place
-            else:
-                operands = tuple(self._scalar(one) for one in operation.operands)
-                key = (operation.primitive.name, _text(operation.parameters), operands)
-            # Short, whatever it is made of.
-            self._scalars[place] = self._scalars.setdefault(("key", key), len(self._scalars))
-        return self._scalars[place]
 
     def _is_whole(self, number: int) -> bool:
         """Whether something takes a variable from memory of its own, as it is or otherwise laid out."""
@@ -229,6 +215,26 @@ class AlikeUpdates:
                 if operation.primitive.name in _LAYOUT:
                     open_.append(operation.first_result)
         return False
+
+
+def _scalars(flat: FlatStep) -> dict[Place, int]:
+    """A number for each scalar, the same for those that are computed in the same way."""
+    kinds: dict[Any, int] = {}
+    scalars: dict[Place, int] = {}
+
+    def note(place: Place, kind: Any) -> None:
+        if flat.shape(place) == ():
+            scalars[place] = kinds.setdefault(kind, len(kinds))
+
+    for place in range(flat.count):
+        note(place, place)
+    for number, value in enumerate(map(np.asarray, flat.numbers)):
+        note(-1 - number, (value.dtype.str, value.tobytes()))
+    for operation in flat.operations:
+        if operation.primitive.name in _ELEMENTWISE and all(one in scalars for one in operation.operands):
+            operands = tuple(scalars[one] for one in operation.operands)
+            note(operation.first_result, (operation.primitive.name, _text(operation.parameters), operands))
+    return scalars
 
 
 def _text(parameters: dict[str, Any]) -> str:

@@ -69,6 +69,11 @@ class FlatStep:
     results: tuple[int, ...]
     _avals: tuple[Any, ...]
 
+    @property
+    def count(self) -> int:
+        """How many values there are: inputs and results of operations."""
+        return len(self._avals)
+
     def shape(self, place: int) -> tuple[int, ...]:
         return tuple(self._avals[place].shape) if place >= 0 else np.shape(self.numbers[-1 - place])
 

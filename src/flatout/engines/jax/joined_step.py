@@ -1,10 +1,10 @@
 """Variables whose updates are alike, end to end in one array while steps run, so that one kernel updates them all.
 
-An optimizer changes each variable by itself, by the same formula. A GPU needs a microsecond or two for each, however
-small it is: a model with 26 embeddings spends half of its step on that. So biases, what normalizations learn and keep,
-and embeddings, with all that an optimizer keeps for them, are joined before the first step of a chunk and split after
-the last. Gradients of embeddings, which are sums into rows, are summed into the rows of all at once. What matrices are
-multiplied with stays by itself: it would have to be copied from its place in each step.
+A GPU needs a microsecond or two for each kernel, however small its work is: a model with 26 embeddings spends half of
+its step on their gradients, which are zeros and a sum into them for each. So embeddings, with all that is updated by
+the same formula and what an optimizer keeps for it, are joined before the first step of a chunk and split after the
+last, and the gradients are summed into the rows of all at once. What matrices are multiplied with stays by itself: it
+would have to be copied from its place in each step.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from jax import lax
 
 from .alike_updates import AlikeUpdates, Place, VariableCell
 from .executables import primitives
-from .flat_step import BETTER, FlatOperation, FlatStep
+from .flat_step import BETTER, FlatOperation, FlatStep, flattened
 from .gathered_step import gathered
 
 # The value at a place.
 _At = Callable[[int], Any]
 
 
-def can_be_joined(jaxpr: Any) -> bool:
-    """Whether it helps to take a step as one list of operations, and may be: not if parts shall be computed twice."""
-    return spares_launches() and not primitives(jaxpr.jaxpr) & {"checkpoint", "remat", "remat2"}
+def with_fewer_launches(jaxpr: Any, spec: tuple[Any, Any]) -> JoinedStep | None:
+    """A step with fewer launches; None if there are none to spare, or parts of it shall be computed twice."""
+    names = primitives(jaxpr.jaxpr)
+    if not spares_launches() or names & {"checkpoint", "remat", "remat2"}:
+        return None
+    step = JoinedStep(flattened(jaxpr), spec)
+    return step if step.alike or names & BETTER.keys() else None
 
 
 def spares_launches() -> bool:
@@ -106,10 +110,9 @@ class JoinedStep:
 
     def _updated(self, group: list[VariableCell], before: list[Any], at: _At) -> list[Any]:
         """The next values of joined variables."""
-        first, arrays = group[0], before
-        arrays += [
-            self._gathered([cell.arrays[role] for cell in group], at) for role in range(len(before), len(first.arrays))
-        ]
+        first = group[0]
+        others = range(len(before), len(first.arrays))
+        arrays = [*before, *(self._gathered([cell.arrays[role] for cell in group], at) for role in others)]
         results: list[Any] = []
 
         def value(operand: Any) -> Any:

@@ -119,3 +119,15 @@ def test_a_program_is_not_that_of_another_argument_that_is_not_used() -> None:
     one = np.ones(3, np.float32)
     for other in (np.ones((4, 4), np.float32), np.ones((4, 1), np.int32)):
         assert compile_shared(first, (one, other))()(one, other).tolist() == [2, 2, 2]
+
+
+def test_random_keys_may_be_constants_of_a_program() -> None:
+    import jax
+
+    from flatout.engines.jax.executables import compile_shared
+
+    def drawn(seed: int) -> float:
+        key = jax.random.key(seed)
+        return float(compile_shared(lambda one: one + jax.random.uniform(key), (1.0,))()(1.0))
+
+    assert drawn(3) == drawn(3) != drawn(4)

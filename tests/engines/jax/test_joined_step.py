@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax import lax
 from keras import layers, optimizers
 
 import flatout
@@ -200,6 +201,53 @@ def test_formulas_as_long_as_a_loop() -> None:
 
     state = [jnp.ones(number + 2) for number in range(4)]
     assert _assert_comes_to_the_same(step, state, jnp.ones(2, int)).alike == [4]
+
+
+_RANDOM_KEY = jax.random.key(3)
+_ROW = lax.GatherDimensionNumbers(offset_dims=(1,), collapsed_slice_dims=(0,), start_index_map=(0,))
+
+
+def _two_of_three(table: Any, rows: Any) -> Any:
+    return lax.gather(table, rows[:, None], _ROW, (1, 2), mode="clip")
+
+
+def _unsigned(table: Any, rows: Any) -> Any:
+    return lax.gather(table, rows[:, None].astype(jnp.uint32), _ROW, (1, 3), mode="fill")
+
+
+def _beyond(table: Any, rows: Any) -> Any:
+    """What the mode promises not to do."""
+    return lax.gather(table, rows[:, None] + 3, _ROW, (1, 3), mode="promise_in_bounds")
+
+
+def _drawn_otherwise(table: Any, rows: Any) -> Any:
+    with jax.threefry_partitionable(False):
+        return table[rows] * jax.random.normal(jax.random.PRNGKey(7), (5,))[0]
+
+
+def _drawn_from_a_constant(table: Any, rows: Any) -> Any:
+    return table[rows] * jax.random.normal(_RANDOM_KEY)
+
+
+def _divided(table: Any, rows: Any) -> Any:
+    mesh = jax.make_mesh((1,), ("one",), axis_types=(jax.sharding.AxisType.Auto,))
+    part = jax.sharding.PartitionSpec("one")
+    return jax.shard_map(jnp.square, mesh=mesh, in_specs=part, out_specs=part)(table)[rows]
+
+
+@pytest.mark.parametrize(
+    "takes", [_two_of_three, _unsigned, _beyond, _drawn_otherwise, _drawn_from_a_constant, _divided]
+)
+def test_unusual_operations(takes: Callable[..., Any]) -> None:
+    def step(state: list[Any], batch: Any) -> tuple[Any, list[Any]]:
+        def loss(state: list[Any]) -> Any:
+            return sum(jnp.nan_to_num(jnp.square(takes(table, batch))).sum() for table in state)
+
+        value, gradients = jax.value_and_grad(loss)(state)
+        return value, [table - 0.1 * slope for table, slope in zip(state, gradients, strict=True)]
+
+    state = [jnp.arange(3.0 * (number + 3)).reshape(-1, 3) for number in range(4)]
+    _assert_comes_to_the_same(jax.jit(step), state, jnp.array([0, 2, 1, 2]))
 
 
 def test_each_variable_is_joined_once() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jax import lax
 
+from .executables import bytes_of
 from .flat_step import FlatOperation, FlatStep
 
 # Each number of the result depends on the numbers at its own place alone.
@@ -22,14 +23,14 @@ _ELEMENTWISE = frozenset(
         *("add", "add_any", "sub", "mul", "div", "rem", "pow", "max", "min", "neg", "sign", "abs", "square"),
         *("integer_pow", "sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log1p", "tanh", "logistic", "sin", "cos"),
         *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not", "select_n", "clamp", "is_finite", "round", "floor"),
-        *("ceil", "convert_element_type", "broadcast_in_dim", "copy", "copy_p", "stop_gradient"),
+        *("ceil", "convert_element_type", "broadcast_in_dim", "copy", "copy_p"),
     )
 )
 # What only places numbers otherwise.
 _LAYOUT = frozenset(("reshape", "transpose", "squeeze", "expand_dims", "convert_element_type", "copy", "copy_p"))
 # What takes an array from memory of its own.
 _TAKES_WHOLE = frozenset(
-    ("dot_general", "conv_general_dilated", "while", "scan", "cond", "pallas_call", "custom_call", "ffi_call", "rnn")
+    ("dot_general", "conv_general_dilated", "while", "scan", "cond", "pallas_call", "ffi_call", "rnn")
 )
 # Where there are fewer alike, what joins them is no fewer launches; nor where no sums into rows are among what is
 # joined: XLA has operations number by number share a kernel itself. (Counted in its text for an H200.)
@@ -93,6 +94,8 @@ class AlikeUpdates:
         self._next = flat.results[len(flat.results) - count :]
         self._made_by = {operation.first_result: operation for operation in flat.operations}
         self._scalars = _scalars(flat)
+        sums = (one for one in flat.operations if one.primitive.name in ("scatter-add", "scatter_add"))
+        self._kinds_of_sums = {one.first_result: self._kind_of_sum(one) for one in sums}
         self._users: dict[Place, list[FlatOperation]] = defaultdict(list)
         for operation in flat.operations:
             for place in operation.operands:
@@ -106,7 +109,9 @@ class AlikeUpdates:
         groups = [
             group
             for group in alike.values()
-            if len(group) >= _LEAST_ALIKE and any(self.kind_of_sum(place) for cell in group for place in cell.arrays)
+            if len(group) >= _LEAST_ALIKE
+            and group[0].formula.operations
+            and any(self.kind_of_sum(place) for cell in group for place in cell.arrays)
         ]
         for group in groups:
             # Sums that can be one follow each other.
@@ -119,16 +124,18 @@ class AlikeUpdates:
 
     def kind_of_sum(self, place: Place) -> Any:
         """The same for sums of updates into rows of zeros that can be one; None if a value is no such sum."""
-        operation, flat = self._made_by.get(place), self._flat
-        if operation is None or operation.primitive.name not in ("scatter-add", "scatter_add"):
-            return None
-        given, (rows, indices, _) = operation.parameters["dimension_numbers"], operation.operands
+        return self._kinds_of_sums.get(place)
+
+    def _kind_of_sum(self, operation: FlatOperation) -> Any:
+        flat = self._flat
+        given, (rows, indices, updates) = operation.parameters["dimension_numbers"], operation.operands
         rank, of_indices = len(flat.shape(rows)), len(flat.shape(indices)) - 1
         is_plain = (
             given.inserted_window_dims == given.scatter_dims_to_operand_dims == (0,)
             and given.update_window_dims == tuple(range(of_indices, of_indices + rank - 1))
             and not given.operand_batching_dims
             and flat.shape(indices)[-1:] == (1,)
+            and flat.shape(updates)[of_indices:] == flat.shape(rows)[1:]
             and self._is_zero(rows)
         )
         kind = flat.shape(rows)[1:], flat.dtype(rows), flat.dtype(indices), operation.parameters["mode"]
@@ -228,8 +235,9 @@ def _scalars(flat: FlatStep) -> dict[Place, int]:
 
     for place in range(flat.count):
         note(place, place)
-    for number, value in enumerate(map(np.asarray, flat.numbers)):
-        note(-1 - number, (value.dtype.str, value.tobytes()))
+    for number, value in enumerate(flat.numbers):
+        if np.shape(value) == ():
+            note(-1 - number, (str(flat.dtype(-1 - number)), bytes_of(value)))
     for operation in flat.operations:
         if operation.primitive.name in _ELEMENTWISE and all(one in scalars for one in operation.operands):
             operands = tuple(scalars[one] for one in operation.operands)

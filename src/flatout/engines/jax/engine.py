@@ -26,7 +26,6 @@ from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for, own_rows_on_devices
 from .gathered_step import on_rows
-from .joined_step import with_fewer_launches
 from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
 from .traced_step import KernelsLeft, TracedStep, traced_step, traced_step_with_kernels
@@ -238,7 +237,7 @@ class JaxProgram(LoopedProgram):
         unit, most = (1, steps) if is_whole else (self.unit, min(steps, self.longest or steps))
         looped = functools.partial(loop, output=spec[0], unit=unit, capacity=most if keeps_all else None)
         is_joinable = self._task == "train" and not isinstance(self._devices, SeveralDevices)
-        joined = with_fewer_launches(jaxpr, spec) if is_joinable else None
+        joined = self._step.joined if is_joinable else None
         run = looped(step) if joined is None else joined.around(looped)
         # Of the whole the host need not ask how it goes on after each iteration, and has time for the next chunk.
         return (lambda state, data, order: run(state, data, order, (0, steps))) if is_whole else run

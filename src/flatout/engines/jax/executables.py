@@ -52,7 +52,7 @@ def compile_shared(
     lowered = traced.lower()
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in traced.jaxpr.consts:
-        digest.update(np.asarray(constant).tobytes())
+        digest.update(bytes_of(constant))
     places = [_place(leaf) for leaf in jax.tree.leaves(arguments)]
     # An argument that is not used is no part of the text.
     digest.update(repr((donated, jax.default_backend(), traced.jaxpr.in_avals, places)).encode())
@@ -75,6 +75,13 @@ def compile_shared(
         return lambda *arguments: jax.tree.unflatten(structure_of_result, run(*jax.tree.leaves(arguments)))
 
     return wait
+
+
+def bytes_of(constant: Any) -> bytes:
+    """What a constant of a program is, random keys among them."""
+    if jax.dtypes.issubdtype(getattr(constant, "dtype", np.float32), jax.dtypes.prng_key):
+        constant = jax.random.key_data(constant)
+    return np.asarray(constant).tobytes()
 
 
 def _place(leaf: Any) -> Any:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .convolution_products import convolution
+from .executables import bytes_of
 from .pooled_gradient import select_and_scatter_add
 
 # Calls whose operations are taken as if they stood there: nothing is differentiated any more.
@@ -42,12 +43,20 @@ class FlatOperation:
     """A primitive with its parameters, where its operands are, and the first of its results.
 
     A place from 0 on is that of a value; -1, -2, ... are those of numbers.
+
+    Attributes:
+        context: The settings of jax under which it was traced, which some primitives read again.
     """
 
     primitive: Any
     parameters: dict[str, Any]
     operands: tuple[int, ...]
     first_result: int
+    context: Any
+
+    def bind(self, *operands: Any) -> Any:
+        with self.context.manager:
+            return self.primitive.bind(*operands, **self.primitive.get_bind_params(self.parameters))
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,8 @@ class FlatStep:
         return tuple(self._avals[place].shape) if place >= 0 else np.shape(self.numbers[-1 - place])
 
     def dtype(self, place: int) -> Any:
-        return self._avals[place].dtype if place >= 0 else np.asarray(self.numbers[-1 - place]).dtype
+        value = self._avals[place] if place >= 0 else self.numbers[-1 - place]
+        return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
     def run(
         self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
@@ -100,8 +110,8 @@ class FlatStep:
             return values[place] if place >= 0 else numbers[-1 - place]
 
         for operation in self.operations:
-            function = instead.get(operation.primitive.name, operation.primitive.bind)
-            found = function(*map(at, operation.operands), **operation.parameters)
+            operands, function = map(at, operation.operands), instead.get(operation.primitive.name)
+            found = operation.bind(*operands) if function is None else function(*operands, **operation.parameters)
             values.extend(found if operation.primitive.multiple_results else [found])
         return at
 
@@ -117,7 +127,7 @@ def differing(steps: Sequence[FlatStep]) -> list[int]:
     return [
         place
         for place, number in enumerate(first)
-        if any(not np.array_equal(number, other.numbers[place], equal_nan=True) for other in steps[1:])
+        if any(bytes_of(number) != bytes_of(other.numbers[place]) for other in steps[1:])
     ]
 
 
@@ -176,10 +186,13 @@ class _Flattening:
                 results = self._inline(body, of_body, operands)
             else:
                 first, results = self._values, self._places(equation.outvars)
-                self._operations.append(FlatOperation(equation.primitive, equation.params, tuple(operands), first))
-                self._add(name, sorted(equation.params), operands, [variable.aval for variable in equation.outvars])
-                for parameter in sorted(equation.params):
-                    self._add_parameter(equation.params[parameter])
+                parameters, context = equation.params, equation.ctx
+                operation = FlatOperation(equation.primitive, parameters, tuple(operands), first, context)
+                self._operations.append(operation)
+                outputs = [variable.aval for variable in equation.outvars]
+                self._add(name, sorted(parameters), operands, outputs, context)
+                for parameter in sorted(parameters):
+                    self._add_parameter(parameters[parameter])
             places.update(zip(equation.outvars, results, strict=True))
         return [place_of(atom) for atom in jaxpr.outvars]
 
@@ -197,7 +210,7 @@ class _Flattening:
     def _add_parameter(self, value: Any) -> None:
         if isinstance(value, ClosedJaxpr):
             # A loop or a branch: its numbers are a part of the program.
-            self._add(value.jaxpr, *(np.asarray(constant).tobytes() for constant in value.consts))
+            self._add(value.jaxpr, *map(bytes_of, value.consts))
         elif isinstance(value, (tuple, list)):
             self._add(len(value))
             for part in value:

@@ -29,16 +29,16 @@ _At = Callable[[int], Any]
 
 def with_fewer_launches(jaxpr: Any, spec: tuple[Any, Any]) -> JoinedStep | None:
     """A step with fewer launches; None if there are none to spare, or parts of it shall be computed twice."""
-    names = primitives(jaxpr.jaxpr)
-    if not spares_launches() or names & {"checkpoint", "remat", "remat2"}:
+    if not spares_launches() or primitives(jaxpr.jaxpr) & {"checkpoint", "remat", "remat2"}:
         return None
-    step = JoinedStep(flattened(jaxpr), spec)
-    return step if step.alike or names & BETTER.keys() else None
+    flat = flattened(jaxpr)
+    step = JoinedStep(flat, spec)
+    return step if step.alike or any(operation.primitive.name in BETTER for operation in flat.operations) else None
 
 
 def spares_launches() -> bool:
     """Whether a kernel's launch costs anything. (On a CPU there is none, and other sums would be rounded otherwise.)"""
-    return bool(jax.default_backend() != "cpu")
+    return bool(jax.default_backend() == "gpu")
 
 
 class JoinedStep:
@@ -154,13 +154,14 @@ def _summed(operations: list[FlatOperation], at: _At) -> Any:
         if mode == lax.GatherScatterMode.CLIP:
             places = jnp.clip(places, 0, rows - 1)
         place = places + np.asarray(below, places.dtype)
-        if mode == lax.GatherScatterMode.FILL_OR_DROP:
-            # Dropped there, too.
-            place = jnp.where((places >= 0) & (places < rows), place, np.iinfo(places.dtype).max)
+        if mode != lax.GatherScatterMode.CLIP:
+            # What is beyond its own rows goes to nobody else's.
+            nowhere = np.asarray(np.iinfo(places.dtype).max, places.dtype)
+            place = jnp.where((places >= 0) & (places < rows), place, nowhere)
         numbers.append(place)
         updates.append(update.reshape(places.size, *zeros.shape[1:]))
         below += rows
-    shape = updates[0].shape
+    shape, is_inside = updates[0].shape, mode == lax.GatherScatterMode.CLIP
     of_rows = lax.ScatterDimensionNumbers(
         update_window_dims=tuple(range(1, len(shape))), inserted_window_dims=(0,), scatter_dims_to_operand_dims=(0,)
     )
@@ -169,5 +170,5 @@ def _summed(operations: list[FlatOperation], at: _At) -> Any:
         jnp.concatenate(numbers)[:, None],
         jnp.concatenate(updates),
         of_rows,
-        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS if mode == lax.GatherScatterMode.CLIP else mode,
+        mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS if is_inside else lax.GatherScatterMode.FILL_OR_DROP,
     )

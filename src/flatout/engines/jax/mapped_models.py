@@ -159,7 +159,7 @@ class MappedModels:
         """Have a slot for another model."""
         self.put(slot, traced.values())
         for key, places in self._lifted.items():
-            own = [np.asarray(traced.flat(key).numbers[place]) for place in places]
+            own = [jnp.asarray(traced.flat(key).numbers[place]) for place in places]
             self._numbers[key] = _put(self._numbers[key], own, np.int32(slot))
         self._at_reset = _put(self._at_reset, traced.at_reset, np.int32(slot))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,8 @@ from flatout.base.errors import Reason, reason
 from flatout.engines.contract import Structure, Task, in_short
 from flatout.engines.kept_functions import Functions
 from flatout.seam.trainers import stock_step
+
+from .joined_step import JoinedStep, with_fewer_launches
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,11 @@ class TracedStep:
     @property
     def has_kernels(self) -> bool:
         return any(why.code == "recurrent_kernels" for why in self.reasons)
+
+    @functools.cached_property
+    def joined(self) -> JoinedStep | None:
+        """The same with fewer launches, if there are any to spare."""
+        return with_fewer_launches(self.jaxpr, self.spec)
 
 
 def traced_step(model: Any, task: Task, state: Any, batch: Structure, in_stock_function: bool) -> TracedStep:

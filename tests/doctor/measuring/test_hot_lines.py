@@ -130,7 +130,7 @@ def test_a_loss_that_looks_up_row_by_row() -> None:
 @pytest.mark.backend("torch")
 def test_metrics_and_steps_are_told_apart() -> None:
     def metric(y_true: Any, y_pred: Any) -> Any:
-        time.sleep(0.01)
+        time.sleep(0.03)
         return y_true - y_pred
 
     class Model(keras.Sequential):
@@ -141,7 +141,7 @@ def test_metrics_and_steps_are_told_apart() -> None:
     model = Model([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse", metrics=[metric])
     lines = _watch(model, _X, _Y, batch_size=4)
-    _assert_hottest(lines, "metrics", metric, "time.sleep(0.01)")
+    _assert_hottest(lines, "metrics", metric, "time.sleep(0.03)")
     assert ("step", _line_of(Model.train_step, "time.sleep(0.005)")) in {(line.part, line.line) for line in lines}
 
 

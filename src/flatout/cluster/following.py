@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import math
-import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -122,7 +120,7 @@ def _follow(model: Any, group: Group, numbers: dict[str, float], with_variables:
     message = {"flags": flags, "epoch": first_epoch(model, 0), "logs": numbers}
     if with_variables:
         # A callback may have drawn from them: an evaluation does, on torch.
-        message["generators"] = base64.b64encode(pickle.dumps(Generators.now(engine))).decode()
+        message["generators"] = Generators.now(engine).as_text()
     told, told_values = group.told_by_first(message, values)
     if group.is_first:
         return
@@ -131,7 +129,7 @@ def _follow(model: Any, group: Group, numbers: dict[str, float], with_variables:
         setattr(model, name, flag)
     put_first_epoch(model, told["epoch"])
     if with_variables:
-        pickle.loads(base64.b64decode(told["generators"])).put_back(engine)
+        Generators.from_text(told["generators"]).put_back(engine)
     for variable, value, new in zip(variables, values, told_values, strict=True):
         if not np.array_equal(value, new, equal_nan=value.dtype.kind == "f"):
             variable.assign(new)

@@ -266,12 +266,12 @@ class Engine(Protocol):
         """The metrics' results, or the last step's logs where those have other names, as Keras chooses."""
         return dict(model._get_metrics_result_or_logs(logs))
 
-    def generator_state(self) -> Any:
-        """The state of random generators outside the model's variables, or None."""
-        return None
+    def generator_state(self) -> tuple[bytes, ...]:
+        """The states of random generators outside the model's variables."""
+        return ()
 
-    def set_generator_state(self, state: Any) -> None:
-        return None
+    def set_generator_state(self, state: tuple[bytes, ...]) -> None:
+        return
 
     def place(self, inputs: Structure) -> Structure:
         """Put whole arrays on the device, converted as Keras converts each batch of them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import random
 from collections.abc import Iterator
@@ -41,20 +42,34 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Generators:
-    """The states of the generators of Python, NumPy and an engine."""
+    """The states of the generators of Python, NumPy and an engine; all of them can be compared."""
 
-    python: Any
-    numpy: Any
-    of_engine: Any
+    python: tuple[Any, ...]
+    numpy: tuple[Any, ...]
+    of_engine: tuple[bytes, ...]
 
     @classmethod
     def now(cls, engine: Engine) -> Generators:
-        return cls(random.getstate(), np.random.get_state(), engine.generator_state())
+        of_numpy: Any = np.random.get_state()
+        name, keys, *rest = of_numpy
+        return cls(random.getstate(), (name, keys.tobytes(), *rest), engine.generator_state())
+
+    @classmethod
+    def from_text(cls, text: str) -> Generators:
+        """What `as_text` returned, in this process or another one."""
+        return cls(*ast.literal_eval(text))
+
+    def as_text(self) -> str:
+        return repr((self.python, self.numpy, self.of_engine))
 
     def put_back(self, engine: Engine) -> None:
         random.setstate(self.python)
-        np.random.set_state(self.numpy)
+        self.put_back_numpy()
         engine.set_generator_state(self.of_engine)
+
+    def put_back_numpy(self) -> None:
+        name, keys, *rest = self.numpy
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
 
 
 @contextlib.contextmanager

@@ -8,13 +8,14 @@ import random
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from flatout.base.when_used import keras, tf
 from flatout.engines.contract import Engine
-from flatout.engines.rewind import generators_kept
+from flatout.engines.rewind import Generators, generators_kept
 from flatout.seam.adapters import is_dataset
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
 from flatout.seam.trainers import build_on_batch, build_on_iterator, strategy_arguments, trainer_module
@@ -41,9 +42,9 @@ class UserData:
     def __init__(self, call: dict[str, Any], engine: Engine):
         self._call, self._engine = call, engine
         self._source, self.ahead, self.unrestored = call["x"], 0, ""
-        self._kept: list[tuple[Any, HostState, HostState]] = []
+        self._kept: list[tuple[Any, Generators, Generators]] = []
         # What a generator draws goes on from batch to batch, whatever others draw meanwhile and put back.
-        self._drawn = HostState.now(engine)
+        self._drawn = Generators.now(engine)
         self.reads: list[tuple[float, float]] = []
         self._generators: list[tuple[Any, Any]] = []
         self._has_ended = False
@@ -203,7 +204,7 @@ class UserData:
             warnings.simplefilter("ignore")  # The fit itself will warn.
             build_on_iterator(model, backend(**arguments, steps_per_execution=steps, **strategy_arguments(model)))
         # Of Python's numbers, layers have drawn some for their seeds.
-        self._drawn = self._drawn._replace(python=random.getstate())
+        self._drawn = replace(self._drawn, python=random.getstate())
 
     def put_back(self) -> None:
         """Have the generators of a DataLoader as they were."""
@@ -217,12 +218,12 @@ class UserData:
     def _recorded(self) -> Iterator[Any]:
         size = 0
         while True:
-            around = HostState.now(self._engine)
-            self._drawn.put(self._engine)
+            around = Generators.now(self._engine)
+            self._drawn.put_back(self._engine)
             began = time.perf_counter()
             batch = next(self._call["x"], self._kept)
-            seconds, before, self._drawn = time.perf_counter() - began, self._drawn, HostState.now(self._engine)
-            around.put(self._engine)
+            seconds, before, self._drawn = time.perf_counter() - began, self._drawn, Generators.now(self._engine)
+            around.put_back(self._engine)
             if batch is self._kept:
                 self._has_ended = True
                 return
@@ -235,51 +236,18 @@ class UserData:
                 return
 
 
-class HostState(NamedTuple):
-    """The generators that batches are drawn from: of Python, NumPy and the backend."""
-
-    python: Any
-    numpy: Any
-    of_engine: Any
-
-    @classmethod
-    def now(cls, engine: Engine) -> HostState:
-        state: Any = np.random.get_state()
-        name, keys, *rest = state
-        return cls(random.getstate(), (name, keys.tobytes(), *rest), engine.generator_state())
-
-    def put(self, engine: Engine) -> None:
-        random.setstate(self.python)
-        self.put_numpy()
-        engine.set_generator_state(self.of_engine)
-
-    def put_numpy(self) -> None:
-        name, keys, *rest = self.numpy
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
-
-
-def _again(kept: list[tuple[Any, HostState, HostState]], rest: Iterator[Any], engine: Engine) -> Iterator[Any]:
+def _again(kept: list[tuple[Any, Generators, Generators]], rest: Iterator[Any], engine: Engine) -> Iterator[Any]:
     """What was read, as if it were drawn now; then what was not."""
     for batch, before, after in kept:
-        now = HostState.now(engine)
+        now = Generators.now(engine)
         if now.numpy == before.numpy:
-            after.put_numpy()
+            after.put_back_numpy()
         if now.python == before.python:
             random.setstate(after.python)
-        if _are_equal(now.of_engine, before.of_engine) and not _are_equal(before.of_engine, after.of_engine):
+        if now.of_engine == before.of_engine != after.of_engine:
             engine.set_generator_state(after.of_engine)
         yield batch
     yield from rest
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    """Whether two states of a backend's generators are the same: bytes, tensors, or nothing at all."""
-    pairs = zip(keras.tree.flatten(one), keras.tree.flatten(other), strict=True)
-    return all(np.array_equal(_as_array(left), _as_array(right)) for left, right in pairs)
-
-
-def _as_array(leaf: Any) -> Any:
-    return None if leaf is None else np.asarray(leaf.cpu() if hasattr(leaf, "cpu") else leaf)
 
 
 def _copied_dataset(dataset: Any) -> Any:

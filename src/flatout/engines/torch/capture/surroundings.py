@@ -61,16 +61,17 @@ def no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def generator_state() -> list[torch.Tensor]:
+def generator_state() -> tuple[bytes, ...]:
     """The default generators, from which Dropout without a seed draws."""
     states = [torch.get_rng_state()]
-    return [*states, torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else states
+    if torch.cuda.is_initialized():
+        states.append(torch.cuda.get_rng_state())
+    return tuple(state.numpy().tobytes() for state in states)
 
 
-def set_generator_state(state: list[torch.Tensor]) -> None:
-    torch.set_rng_state(state[0])
-    if len(state) > 1:
-        torch.cuda.set_rng_state(state[1])
+def set_generator_state(state: tuple[bytes, ...]) -> None:
+    for put, of_device in zip((torch.set_rng_state, torch.cuda.set_rng_state), state, strict=False):
+        put(torch.frombuffer(bytearray(of_device), dtype=torch.uint8))
 
 
 def owned_objects(model: Any) -> list[Any]:

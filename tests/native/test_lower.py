@@ -11,6 +11,7 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.seam.trainers import build_on_batch
 
 
 def _seed() -> Any:
@@ -106,6 +107,16 @@ def test_what_has_no_kernel_is_refused_with_a_reason(what: str) -> None:
     with pytest.raises(flatout.CannotLower) as caught:
         flatout.lower(build())
     assert caught.value.reason.code == code, caught.value
+
+
+@pytest.mark.backend("jax", "torch")
+def test_constants_of_a_layer_that_was_built_in_passing_are_not_there() -> None:
+    """Keras leaves what it traced with in the layer: a meta tensor, or a tracer."""
+    model = keras.Sequential([layers.Normalization(mean=0.3, variance=2.0), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    build_on_batch(model, (np.zeros((2, 8), np.float32), np.zeros((2, 1), np.float32)))
+    with pytest.raises(flatout.CannotLower, match="its constants have no values yet"):
+        flatout.lower(model)
 
 
 @pytest.mark.backend("jax")

@@ -176,11 +176,11 @@ class StepProgram(Protocol):
         """
         return False
 
-    def settle(self) -> bool:
-        """Wait for the first steps that may have failed, if any may; with `runs_ahead` those of the first pass.
+    def settle(self, logs: Any) -> bool:
+        """Wait for the steps whose logs these are, if they may have failed.
 
         Returns:
-            False if they were taken again: a validation that was launched behind them must be, too.
+            False if they were taken again, whoever asks first: a validation that was launched behind them must be, too.
         """
         return True
 

@@ -67,15 +67,18 @@ class LaunchedEpochs:
         if not self._epochs:
             return
         epoch, fit, engine = self._epochs[0], self._fit, self._prepared.engine
-        if not self._prepared.program.settle() and epoch.before is not None:
+        if not self._prepared.program.settle(epoch.done.logs) and epoch.before is not None:
             epoch.validation.close()
             # Whatever was launched behind it has drawn its numbers already.
             now = Generators.now(engine) if epoch.end_validation is not None else None
-            epoch.before.put_back(engine)
-            again = self._validation.after_epoch(epoch.number, fit.callbacks, engine.name, keeps_state=True)
-            epoch.end_validation = yield from again
-            if now is not None:
-                now.put_back(engine)
+            try:
+                epoch.before.put_back(engine)
+                again = self._validation.after_epoch(epoch.number, fit.callbacks, engine.name, keeps_state=True)
+                epoch.end_validation = yield from again
+            finally:
+                if now is not None:
+                    now.put_back(engine)
+            epoch.before = None
         logs = engine.epoch_logs(self._model, epoch.done.logs)
         engine.end_epoch(self._model, "train")
         if epoch.end_validation is None:

@@ -230,10 +230,11 @@ def on_host(logs: Any) -> Any:
 
 
 def _fetched(value: Any) -> Any:
-    if not ops.is_tensor(value):
-        return value
     try:
-        return ops.convert_to_numpy(value)
+        if ops.is_tensor(value):
+            return ops.convert_to_numpy(value)
+        # What the native engine will have computed.
+        return np.asarray(value) if hasattr(value, "__array__") else value
     except Exception:  # Keras leaves such a value as it is.
         return value
 

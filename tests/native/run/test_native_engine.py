@@ -126,9 +126,9 @@ def test_an_epoch_is_launched_before_the_last_one_is_known_where_nobody_hears_of
         told.append(self._task)
         return run(self, *arguments)
 
-    def settles(self: NativeProgram) -> bool:
+    def settles(self: NativeProgram, logs: Any) -> bool:
         told.append("settled")
-        return settle(self)
+        return settle(self, logs)
 
     monkeypatch.setattr(NativeProgram, "run", runs)
     monkeypatch.setattr(NativeProgram, "settle", settles)

@@ -137,6 +137,9 @@ def _affine(layer: Any, chain: ChainReading, kind: Literal["rescale", "normalize
             constant()
         except ValueError as error:
             raise _refusal(layer, "its constants do not fit its input") from error
+        except (NotImplementedError, TypeError) as error:
+            # Keras has built the layer in passing: they are meta tensors of torch, or jax' tracers.
+            raise _refusal(layer, "its constants have no values yet") from error
         chain.binding.constants[weights[part].name] = constant
     chain.add(Affine(chain.name, chain.size, kind, **weights))
 

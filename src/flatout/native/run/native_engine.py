@@ -12,6 +12,7 @@ import numpy as np
 
 from flatout.base.errors import FlatoutError, MissingExtra, Reason, Refusal, reason
 from flatout.base.options import current
+from flatout.base.uninterrupted import Uninterrupted
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram, Structure, Task, steps_per_piece
 from flatout.engines.select import engine_for
 from flatout.native.fused.fused_plan import Precision, plans
@@ -22,7 +23,7 @@ from flatout.native.staged.staged_program import staged_program
 from flatout.seam.trainers import has_built_layers, has_built_losses_and_metrics
 
 from .rate_table import has_users_schedule
-from .session import Session, logs_of, problem_with, unpacked
+from .session import Launched, Session, logs_of, problem_with, unpacked
 
 # Backends on which one kernel was measured; the others have no arrays that kernels could read.
 _BACKENDS = ("jax", "torch")
@@ -252,14 +253,14 @@ class NativeProgram(StepProgram):
             if self._is_following:
                 session.begin_pass()
             else:
-                session.state(self._task).load()
+                session.load(self._task)
             self._holder = session
         first, end = start * self._batch_size, min(stop * self._batch_size, self._rows)
         launched = session.launch(self._task, first, end, self._taken)
         self._taken += stop - start
         binding = session.program.binding
         logs = functools.cache(lambda: logs_of(binding, launched.totals()))
-        return [{name: Later(logs, name) for name in binding.log_names}]
+        return [{name: Later(launched, logs, name) for name in binding.log_names}]
 
     def _rows_at_once(self) -> int:
         """Rows of a batch: as many as fit where nothing depends on it, as the sums over all test rows."""
@@ -269,12 +270,19 @@ class NativeProgram(StepProgram):
         return max(self._batch_size, min(_TESTED_AT_ONCE, _VALUES_AT_ONCE // network.widest, self._rows))
 
     def end_pass(self) -> None:
-        if self._holder is not None:
-            holder, taken = self._holder, self._taken
-            self._holder, self._taken = None, 0
+        if self._holder is None:
+            return
+        holder, taken = self._holder, self._taken
+        try:
             holder.finish()
             # What was copied into its buffers since, too.
             holder.launcher.wait()
+        except Exception:
+            # There is nothing to be had from it, however often it is asked.
+            self._holder, self._taken = None, 0
+            raise
+        with Uninterrupted():
+            self._holder, self._taken = None, 0
             holder.state(self._task).store(taken)
 
     def keep_state(self) -> None:
@@ -293,8 +301,8 @@ class NativeProgram(StepProgram):
             self._is_following = followed
         return followed
 
-    def settle(self) -> bool:
-        return self._holder is None or self._holder.settle()
+    def settle(self, logs: Any) -> bool:
+        return all(value.launched.settle() for value in logs.values() if isinstance(value, Later))
 
     @property
     def runs_ahead(self) -> bool:
@@ -308,13 +316,13 @@ class NativeProgram(StepProgram):
 
 
 class Later:
-    """A number of the logs that the device will have computed; whoever asks for it waits."""
+    """A number of the logs that the device will have computed after `launched`; whoever asks for it waits."""
 
     dtype = np.dtype(np.float32)
     shape = ()
 
-    def __init__(self, logs: Callable[[], dict[str, np.float32]], name: str):
-        self._logs, self._name = logs, name
+    def __init__(self, launched: Launched, logs: Callable[[], dict[str, np.float32]], name: str):
+        self.launched, self._logs, self._name = launched, logs, name
 
     @property
     def number(self) -> np.float32:

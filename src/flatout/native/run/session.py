@@ -14,6 +14,7 @@ import numpy as np
 from keras import ops
 
 from flatout.base.errors import Reason, Refusal, reason
+from flatout.base.uninterrupted import Uninterrupted
 from flatout.engines.contract import Structure, Task, company
 from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.buffers import DeviceArray
@@ -43,13 +44,19 @@ class Launched:
     Attributes:
         order: The order of the rows from which they take theirs; None means 0, 1, 2, ...
         begins_pass: Whether all totals were zero before.
+        was_taken_again: Whether one kernel could not take them, and stages have.
         fetch: Waits for the steps, if nothing else: what it returns begins with the totals.
     """
 
     def __init__(self, session: Session, chunk: _Chunk, order: np.ndarray | None, begins_pass: bool):
         self.chunk, self.order, self.begins_pass = chunk, order, begins_pass
+        self.was_taken_again = False
         self.fetch: Callable[[], list[np.ndarray]] | None = None
         self._session = session
+
+    def settle(self) -> bool:
+        """Wait until it is known whether one kernel could take the steps; False if stages had to."""
+        return self._session.settle(self)
 
     def totals(self) -> np.ndarray:
         """Totals and counts, for which it waits."""
@@ -169,6 +176,11 @@ class Session:
         self.launcher.assign_soon(self.buffers["order"], numbers)
         self._order, self._has_order = order, True
 
+    def load(self, task: StepName) -> None:
+        """Take the state of the Keras variables, metrics among it."""
+        self.state(task).load()
+        self._begins_pass = False
+
     def begin_pass(self) -> None:
         """Count loss and metrics from zero on in the steps that are launched from now on."""
         self.buffers["metrics"].assign(np.zeros(self.buffers["metrics"].shape, np.float32))
@@ -188,7 +200,7 @@ class Session:
             Of "train" and "test" the totals and counts of loss and metrics after each step; of "predict" each step's
             outputs.
         """
-        self.state(task).load()
+        self.load(task)
         results = self.advance(task, start, stop, rows_in_order)
         self.state(task).store(stop - start)
         return results
@@ -212,30 +224,40 @@ class Session:
         if self._leader is not None and self._begins_pass:
             self._take_weights(self._leader)
         for chunk in self._chunks(task, first_row, end_row, done):
-            if not self._begins_pass or not self._is_for_one_kernel(chunk):
+            begins = self._begins_pass
+            if self._unsettled and not (begins and self._is_for_one_kernel(chunk)):
                 self._settle_all()
+                if begins:
+                    # Steps that were taken again have counted theirs.
+                    self.begin_pass()
             launched = self._launch(chunk)
         return launched
 
-    def settle(self) -> bool:
-        """Wait for the first steps of which nobody knows whether one kernel could take them; False if stages had to."""
-        if not self._unsettled:
-            return True
+    def settle(self, launched: Launched) -> bool:
+        """Wait until it is known whether one kernel could take these steps; False if stages had to."""
+        while launched in self._unsettled:
+            self._settle_first()
+        return not launched.was_taken_again
+
+    def _settle_first(self) -> None:
         launched = self._unsettled[0]
         _, failed = self._fetch(launched)()
-        self._unsettled.popleft()
         if not failed[0]:
-            return True
-        # Nothing was changed, so the same steps are taken the other way, as are all that follow.
-        self.fused, self.form = None, OUT_OF_RANGE
-        order = self._order
-        self.set_order(launched.order)
-        if launched.begins_pass:
-            self.begin_pass()
-        launched.fetch = None
-        self._launch(launched.chunk, launched)
-        self.set_order(order)
-        return False
+            self._unsettled.popleft()
+            return
+        # What takes long, or fails, does so while the steps are still to be taken.
+        _ = self._run
+        with Uninterrupted():
+            self._unsettled.popleft()
+            # Nothing was changed, so the same steps are taken the other way, as are all that follow.
+            self.fused, self.form = None, OUT_OF_RANGE
+            order = self._order
+            self.set_order(launched.order)
+            if launched.begins_pass:
+                self.begin_pass()
+            launched.fetch, launched.was_taken_again = None, True
+            self._launch(launched.chunk, launched)
+            self.set_order(order)
 
     def finish(self) -> None:
         """Wait for all steps that were launched."""
@@ -246,13 +268,12 @@ class Session:
 
     def totals_after(self, launched: Launched) -> np.ndarray:
         """Totals and counts of loss and metrics after steps, for which it waits."""
-        while launched in self._unsettled:
-            self.settle()
+        self.settle(launched)
         return self._fetch(launched)()[0]
 
     def _settle_all(self) -> None:
         while self._unsettled:
-            self.settle()
+            self._settle_first()
 
     def _take_weights(self, leader: Session) -> None:
         """Copy them as they will be when all is done that the leader has launched."""

@@ -392,6 +392,13 @@ def test_batches_are_read_anew_for_each_model() -> None:
         ({"folds": 2, "validation_split": 0.5}, "hold out rows"),
         ({"callbacks": [keras.callbacks.CSVLogger("log.csv")]}, "{number}"),
         ({"callbacks": [3]}, "Keras callbacks"),
+        ({"callbacks": lambda: [3]}, "Keras callbacks"),
+        ({"callbacks": lambda seed: []}, "Point 0 is not what `callbacks` takes"),
+        ({"build": keras.Sequential()}, "function that returns"),
+        ({"folds": "5"}, "a number, a splitter"),
+        ({"subsets": 5}, "row numbers for each model"),
+        ({"subsets": "disjoint", "validation_split": 0.5}, "validation_data for validation_split"),
+        ({"build": lambda fold: build(), "grid": [{"fold": 1}], "folds": 2}, "another name"),
         ({"x": (row for row in X), "y": None}, "read once"),
         ({"validation_data": (row for row in X)}, "read once"),
         ({"x": Batches(), "y": None, "folds": 2}, "rows have numbers"),
@@ -401,6 +408,75 @@ def test_bad_input_is_refused_before_anything_runs(change: dict[str, Any], said:
     given: dict[str, Any] = {"build": build, "grid": [{}], "x": X, "y": Y, "verbose": 0, **change}
     with pytest.raises(flatout.InvalidOption, match=said.replace("{", "\\{")):
         flatout.fit_many(**given)
+
+
+@pytest.mark.parametrize("shared", ["layer", "metric", "optimizer"])
+def test_models_that_would_change_each_other_are_refused(shared: str) -> None:
+    layer = layers.Dense(4)
+    layer.build((None, 6))
+    metric, optimizer = keras.metrics.SparseCategoricalAccuracy(), keras.optimizers.SGD()
+
+    def with_shared() -> Any:
+        first = layer if shared == "layer" else layers.Dense(4)
+        model = keras.Sequential([layers.Input((6,)), first, layers.Dense(3, activation="softmax")])
+        given = [metric] if shared == "metric" else ["accuracy"]
+        model.compile(optimizer if shared == "optimizer" else "sgd", "sparse_categorical_crossentropy", metrics=given)
+        return model
+
+    with pytest.raises(flatout.InvalidOption, match="Models would change each other"):
+        flatout.fit_many(with_shared, [{"seed": 1}, {"seed": 2}], X, Y, epochs=1, verbose=0)
+
+
+@most_ways
+def test_models_may_share_a_frozen_layer(way: str) -> None:
+    frozen = keras.Sequential([layers.Input((6,)), layers.Dense(5)])
+    frozen.trainable = False
+
+    def on_top(learning_rate: float) -> Any:
+        model = keras.Sequential([layers.Input((6,)), frozen, layers.Dense(3, activation="softmax")])
+        model.compile(keras.optimizers.SGD(learning_rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    points = [{"seed": 1, "learning_rate": 0.1}, {"seed": 2, "learning_rate": 0.2}]
+    many = flatout.fit_many(on_top, points, X, Y, batch_size=BATCH, epochs=2, verbose=0)
+    assert many.ways == {waves.IN_TURNS: 2}
+    for number, point in enumerate(points):
+        assert_same(many, number, *alone(on_top, point, epochs=2))
+
+
+@pytest.mark.backend("jax")
+def test_a_build_has_containers_of_its_own_and_callbacks_know_each_other() -> None:
+    class Ends(keras.callbacks.Callback):
+        epochs = 0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.epochs += 1
+
+    class Asks(keras.callbacks.Callback):
+        def __init__(self, other: Ends):
+            super().__init__()
+            self.other = other
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["heard"] = self.other.epochs
+
+    ends = Ends()
+    point = {"seed": 1, "sizes": [4, 5, 6], "epochs": 7, "seconds": 8}
+    many = flatout.fit_many(
+        lambda sizes, **_: build(units=sizes.pop()),
+        [point],
+        X,
+        Y,
+        folds=2,
+        epochs=2,
+        verbose=0,
+        callbacks=[ends, Asks(ends)],
+    )
+    assert [model.layers[0].units for model in many.models] == [6, 6]
+    assert [history["heard"] for history in many.histories] == [[1, 2], [1, 2]]
+    (first, _) = many.rows()
+    assert (first["epochs"], first["last_epochs"], first["seconds"]) == (7, 2, 8)
+    assert ends.epochs == 0
 
 
 def test_an_error_in_build_names_the_point() -> None:

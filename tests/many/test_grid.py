@@ -37,6 +37,21 @@ def test_a_sample_has_different_points_and_repeats(axes: dict[str, list[int]], c
     assert all(point in list(grid) for point in drawn)
 
 
+def test_a_seed_draws_the_same_points_in_every_version() -> None:
+    drawn = flatout.grid(a=range(9), b=["p", "q", "r"]).sample(4, seed=1)
+    assert [(point["a"], point["b"]) for point in drawn] == [(0, "q"), (2, "q"), (5, "p"), (7, "r")]
+
+
+@pytest.mark.parametrize(("axes", "values"), [(4, 1000), (12, 100)])
+def test_a_grid_of_any_size_is_drawn_from_without_listing_it(axes: int, values: int) -> None:
+    grid = flatout.grid(**{name: range(values) for name in "abcdefghijkl"[:axes]})
+    drawn = grid.sample(5, seed=3)
+    assert drawn == grid.sample(5, seed=3) == sorted(drawn, key=lambda point: list(point.values()))
+    assert len({tuple(point.items()) for point in drawn}) == 5
+    assert set(grid[-1].values()) == {values - 1}
+    assert grid[-2:] == [{**grid[-1], list(grid.axes)[-1]: values - 2}, grid[-1]]
+
+
 class Uniform:
     def rvs(self, random_state: Any) -> Any:
         return random_state.uniform()

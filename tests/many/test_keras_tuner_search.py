@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import keras
@@ -51,8 +52,16 @@ def test_what_trains_in_its_own_way_is_refused(tmp_path: Path) -> None:
         def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
             return model.fit(*args, **kwargs)
 
-    with pytest.raises(flatout.InvalidOption, match="way of its own"):
-        batched(keras_tuner.Hyperband(build, "val_loss", directory=tmp_path))
+    class Preprocessing(keras_tuner.RandomSearch):  # type: ignore[misc]
+        def _build_and_fit_model(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
+            return super()._build_and_fit_model(trial, *args, **kwargs)
+
+    for own in (keras_tuner.Hyperband, Preprocessing):
+        with pytest.raises(flatout.InvalidOption, match="way of its own"):
+            batched(own(build, "val_loss", directory=tmp_path))
+    strategy = SimpleNamespace(extended=None)
+    with pytest.raises(flatout.InvalidOption, match="distribution_strategy"):
+        batched(keras_tuner.RandomSearch(build, "val_loss", distribution_strategy=strategy, directory=tmp_path))
     with pytest.raises(flatout.InvalidOption, match="`fit` of its own"):
         batched(keras_tuner.RandomSearch(Own(), "val_loss", directory=tmp_path))
     with pytest.raises(flatout.InvalidOption, match="Received: int"):
@@ -77,3 +86,47 @@ def test_a_trial_without_a_model_or_a_number_hurts_no_other(tmp_path: Path) -> N
         return {trial.hyperparameters.get("rate"): trial.status for trial in tuner.oracle.trials.values()}
 
     assert statuses(True) == statuses(False) == {0.01: "COMPLETED", 1.0: "FAILED", -1.0: "FAILED"}
+
+
+def test_models_are_built_as_the_tuner_builds_them(tmp_path: Path) -> None:
+    def wide(hp: Any) -> Any:
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([layers.Input((4,)), layers.Dense(hp.Choice("units", [2, 3, 4000])), layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        return model
+
+    def outcome(batches: bool) -> dict[int, Any]:
+        settings = {
+            "max_model_size": 1000,
+            "optimizer": keras.optimizers.SGD(0.1),
+            "loss": "mae",
+            "metrics": [keras.metrics.MeanSquaredError("error")],
+        }
+        tuner = keras_tuner.GridSearch(
+            wide,
+            keras_tuner.Objective("val_error", "min"),
+            max_trials=3,
+            directory=tmp_path,
+            project_name=str(batches),
+            **settings,
+        )
+        tuner = batched(tuner, at_once=3) if batches else tuner
+        tuner.search(X, X[:, 0], epochs=2, validation_data=(X, X[:, 0]), shuffle=False, verbose=0)
+        return {trial.hyperparameters.get("units"): trial for trial in tuner.oracle.trials.values()}
+
+    ours, stock = outcome(True), outcome(False)
+    assert {units: trial.status for units, trial in ours.items()} == {2: "COMPLETED", 3: "COMPLETED", 4000: "FAILED"}
+    assert "Oversized model" in ours[4000].message
+    for units in (2, 3):
+        metrics = stock[units].metrics.metrics
+        assert ours[units].metrics.metrics.keys() == metrics.keys() == {"loss", "error", "val_loss", "val_error"}
+        for name in metrics:
+            np.testing.assert_allclose(
+                ours[units].metrics.get_best_value(name), stock[units].metrics.get_best_value(name), rtol=1e-5
+            )
+
+
+def test_what_is_no_model_ends_the_search(tmp_path: Path) -> None:
+    tuner = batched(keras_tuner.RandomSearch(lambda hp: 3, "val_loss", directory=tmp_path))
+    with pytest.raises(keras_tuner.errors.FatalTypeError, match="Received: int"):
+        search(tuner)

@@ -65,3 +65,44 @@ def test_folds_are_refused_before_a_trial_is_asked_for() -> None:
     with pytest.raises(flatout.InvalidOption, match="folds"):
         optimize(study, build, lambda trial: {}, X, X[:, 0], trials=2, folds=2)
     assert not study.trials
+
+
+def states(study: Any) -> list[str]:
+    return [trial.state.name for trial in study.trials]
+
+
+def test_a_pruned_point_is_not_trained_and_the_others_are() -> None:
+    study = optuna.create_study()
+
+    def space(trial: Any) -> Any:
+        if trial.number in (0, 2, 3):
+            raise optuna.TrialPruned
+        return {"rate": 0.01}
+
+    batches = optimize(study, build, space, X, X[:, 0], trials=5, at_once=2, metric="loss", verbose=0)
+    assert [len(many) for many in batches] == [1, 1]
+    assert states(study) == ["PRUNED", "COMPLETE", "PRUNED", "PRUNED", "COMPLETE"]
+
+
+@pytest.mark.parametrize("where", ["space", "build"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_after_an_error_no_trial_is_left_running(where: str, error: type[BaseException]) -> None:
+    study = optuna.create_study()
+
+    def checked(rate: float, at: str) -> None:
+        if at == where and rate == 3:
+            raise error("no such rate")
+
+    def built(rate: float) -> Any:
+        checked(rate, "build")
+        return build(0.01)
+
+    def space(trial: Any) -> Any:
+        if trial.number == 2:
+            raise optuna.TrialPruned
+        checked(trial.number, "space")
+        return {"rate": trial.number}
+
+    with pytest.raises(error, match="no such rate"):
+        optimize(study, built, space, X, X[:, 0], trials=9, at_once=4, metric="loss", verbose=0)
+    assert states(study) == ["FAIL", "FAIL", "PRUNED", "FAIL"]

@@ -218,3 +218,59 @@ def test_a_model_of_an_earlier_run_knows_the_words_of_its_columns(tmp_path: Path
         for _ in range(2)
     ]
     np.testing.assert_array_equal(*predictions)
+
+
+def _point_with(value: Any, folder: Path) -> flatout.Many:
+    def build(given: Any) -> Any:
+        model = keras.Sequential([layers.Input((3,)), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return model
+
+    points = [{"given": one} for one in value]
+    return flatout.fit_many(build, points, X, X[:, 0], epochs=1, checkpoint=folder, verbose=0)
+
+
+@pytest.mark.backend("jax")
+def test_points_are_known_by_all_that_is_in_them(tmp_path: Path) -> None:
+    # NumPy prints the ends of long arrays alone.
+    long = np.zeros(2000), np.arange(2000) % 1999 * (np.arange(2000) > 5)
+    for number, values in enumerate([[*long], [{"a": [long[0]]}, {"a": [long[1]]}], [build, train], [(1,), [1]]]):
+        folder = tmp_path / str(number)
+        _point_with(values, folder)
+        assert len(list(folder.glob("*.npz"))) == 2
+        assert _point_with(values, folder).ways == {"from an earlier run": 2}
+
+
+@pytest.mark.backend("jax")
+def test_points_are_known_in_another_process(tmp_path: Path) -> None:
+    _point_with([keras.regularizers.L2(0.1)], tmp_path)
+    assert _point_with([keras.regularizers.L2(0.1)], tmp_path).ways == {"from an earlier run": 1}
+    assert "from an earlier run" not in _point_with([keras.regularizers.L2(0.2)], tmp_path).ways
+    with pytest.raises(flatout.InvalidOption, match="Give object a __repr__"):
+        _point_with([[object()]], tmp_path)
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("folder", [5, "file"])
+def test_a_folder_that_is_none_is_refused(tmp_path: Path, folder: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(flatout.InvalidOption, match="`checkpoint` is a folder"):
+        train(tmp_path / folder if isinstance(folder, str) else folder, [0.1])
+
+
+@pytest.mark.backend("jax")
+def test_a_model_with_scaled_losses_is_restored(tmp_path: Path) -> None:
+    def build(units: int) -> Any:
+        model = keras.Sequential([layers.Input((3,)), layers.Dense(wide.get(units, units)), layers.Dense(1)])
+        model.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(0.01)), "mse")
+        return model
+
+    wide: dict[int, int] = {}
+    given: dict[str, Any] = {"epochs": 1, "checkpoint": tmp_path, "verbose": 0}
+    first = flatout.fit_many(build, [{"units": 2}], X, X[:, 0], **given)
+    again = flatout.fit_many(build, [{"units": 2}], X, X[:, 0], **given)
+    assert again.ways == {"from an earlier run": 1}
+    assert all(map(np.array_equal, values(first.models[0]), values(again.models[0])))
+    wide[2] = 5
+    with pytest.raises(flatout.InvalidOption, match="has other variables"):
+        _ = flatout.fit_many(build, [{"units": 2}], X, X[:, 0], **given).models

@@ -91,12 +91,18 @@ def fit_many(
         >>> len(many.models), len(many.histories[0]["loss"])
         (4, 2)
     """
-    if not callable(build):
+    if not callable(build) or isinstance(build, keras.Model):
         raise InvalidOption(f"`build` is a function that returns a compiled model. Received: {type(build).__name__}.")
     call = bound("fit", (x, y), {**arguments, "verbose": 0})
     points = points_of(grid)
+    if folds is not None and any("fold" in point for point in points):
+        raise InvalidOption("With `folds` a model has a number `fold`. Give that argument of `build` another name.")
+    if subsets is not None and call["validation_split"]:
+        raise InvalidOption("`subsets` have rows of their own to hold out: give validation_data for validation_split.")
     for number, point in enumerate(points):
-        _check_arguments(build, point, number)
+        _check_arguments("build", build, _arguments_of(build, point), number)
+        if callable(callbacks) and not isinstance(callbacks, keras.callbacks.Callback):
+            _check_arguments("callbacks", callbacks, accepted(callbacks, point), number)
     with options(engine=engine, data=data, precision=precision, workers=1):
         make = functools.partial(_built, build)
         shared = SharedCall(make, points[0], call, callbacks, validates_on_folds=folds is not None)
@@ -159,7 +165,7 @@ def _whole(seed: Any) -> int:
 def _built(build: Callable[..., Any], point: Point) -> Any:
     """The model of a point, compiled."""
     try:
-        model = build(**_arguments_of(build, point))
+        model = build(**_fresh(_arguments_of(build, point)))
     except Exception as error:
         error.add_note(f"In `build` of flatout.fit_many, for the point {point!r}.")
         raise
@@ -170,11 +176,18 @@ def _built(build: Callable[..., Any], point: Point) -> Any:
     return model
 
 
-def _check_arguments(build: Callable[..., Any], point: Point, number: int) -> None:
+def _check_arguments(name: str, function: Callable[..., Any], given: Point, number: int) -> None:
     try:
-        inspect.signature(build).bind(**_arguments_of(build, point))
+        inspect.signature(function).bind(**given)
     except TypeError as error:
-        raise InvalidOption(f"Point {number} is not what `build` takes: {error}. Received: {point!r}.") from None
+        raise InvalidOption(f"Point {number} is not what `{name}` takes: {error}. Received: {given!r}.") from None
+
+
+def _fresh(value: Any) -> Any:
+    """Containers anew: what a `build` does with its own is nothing to the next one."""
+    if type(value) is dict:
+        return {key: _fresh(one) for key, one in value.items()}
+    return type(value)(map(_fresh, value)) if type(value) in (list, tuple, set) else value
 
 
 def _arguments_of(build: Callable[..., Any], point: Point) -> Point:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -13,6 +14,8 @@ import numpy as np
 from flatout.base.errors import InvalidOption
 
 Point = dict[str, Any]
+# A permutation of so many numbers takes 1 GiB.
+_MOST_TO_PERMUTE = 2**27
 
 
 class Grid(Sequence[Point]):
@@ -24,14 +27,14 @@ class Grid(Sequence[Point]):
         >>> len(points), points[1]
         (4, {'seed': 0, 'units': 128})
         >>> points.sample(2, seed=1)
-        [{'seed': 0, 'units': 128}, {'seed': 1, 'units': 128}]
+        [{'seed': 0, 'units': 64}, {'seed': 0, 'units': 128}]
     """
 
     def __init__(self, axes: Mapping[str, Any]):
         self.axes: dict[str, Any] = {name: _values(name, values) for name, values in axes.items()}
 
     def __len__(self) -> int:
-        return math.prod(len(values) for values in self._listed().values())
+        return self._size
 
     @overload
     def __getitem__(self, index: int) -> Point: ...
@@ -39,10 +42,12 @@ class Grid(Sequence[Point]):
     def __getitem__(self, index: slice) -> list[Point]: ...
     def __getitem__(self, index: int | slice) -> Point | list[Point]:
         if isinstance(index, slice):
-            return [self[number] for number in range(*index.indices(len(self)))]
-        axes, number = self._listed(), range(len(self))[index]
-        places = np.unravel_index(number, [len(values) for values in axes.values()])
-        return {name: values[place] for (name, values), place in zip(axes.items(), places, strict=True)}
+            return [self[number] for number in range(*index.indices(self._size))]
+        number, point = range(self._size)[index], {}
+        for name, values in reversed(self._listed().items()):
+            number, place = divmod(number, len(values))
+            point[name] = values[place]
+        return dict(reversed(point.items()))
 
     def __iter__(self) -> Iterator[Point]:
         axes = self._listed()
@@ -59,9 +64,13 @@ class Grid(Sequence[Point]):
             raise InvalidOption(f"A sample has at least one point. Received: count={count}.")
         generator = np.random.default_rng(seed)
         if not any(map(_is_distribution, self.axes.values())):
-            chosen = generator.permutation(len(self))[:count]
-            return [self[int(number)] for number in sorted(chosen)]
+            return [self[number] for number in sorted(_chosen(self._size, count, generator))]
         return [{name: _drawn(values, generator) for name, values in self.axes.items()} for _ in range(count)]
+
+    @property
+    def _size(self) -> int:
+        """What `len` says, which Python limits to 63 bits."""
+        return math.prod(len(values) for values in self._listed().values())
 
     def _listed(self) -> dict[str, list[Any]]:
         drawn = [name for name, values in self.axes.items() if _is_distribution(values)]
@@ -130,6 +139,18 @@ def _values(name: str, values: Any) -> Any:
 
 def _is_distribution(values: Any) -> bool:
     return callable(getattr(values, "rvs", None))
+
+
+def _chosen(size: int, count: int, generator: np.random.Generator) -> Iterable[int]:
+    """Different numbers below a size; all of them if they are fewer than the count."""
+    if size <= _MOST_TO_PERMUTE:
+        return generator.permutation(size)[:count].tolist()
+    # NumPy draws none above 64 bits.
+    drawing = random.Random(generator.bytes(16))
+    chosen: set[int] = set()
+    while len(chosen) < min(count, size):
+        chosen.add(drawing.randrange(size))
+    return chosen
 
 
 def _drawn(values: Any, generator: np.random.Generator) -> Any:

@@ -17,6 +17,8 @@ from flatout.engines.select import engine_for
 from .candidate import OwnGenerators
 from .fit_many import fit_many
 
+# What trains a trial: a tuner with one of its own may do what cannot be done at once.
+_STEPS = ("run_trial", "_build_and_fit_model", "_try_build")
 # What a tuner is told of a running trial; Keras Tuner's own do nothing there.
 _HOOKS = ("on_batch_begin", "on_batch_end", "on_epoch_begin", "on_epoch_end")
 
@@ -43,9 +45,15 @@ def batched(tuner: Any, at_once: int = 16) -> Any:
         raise MissingExtra("`batched` is for tuners of KerasTuner. Install it: pip install keras-tuner.") from error
     if not isinstance(tuner, keras_tuner.Tuner):
         raise InvalidOption(f"`batched` takes a tuner of KerasTuner. Received: {type(tuner).__name__}.")
-    if type(tuner).run_trial is not keras_tuner.Tuner.run_trial:
+    replaced = [step for step in _STEPS if getattr(type(tuner), step) is not getattr(keras_tuner.Tuner, step)]
+    if replaced:
         raise InvalidOption(
-            f"{type(tuner).__name__} runs its trials in a way of its own, which cannot be done at once."
+            f"{type(tuner).__name__} runs its trials in a way of its own, `{replaced[0]}`, which cannot be "
+            "done at once."
+        )
+    if tuner.distribution_strategy is not None:
+        raise InvalidOption(
+            "The tuner has a `distribution_strategy`, and many models are not distributed. Leave it out."
         )
     if type(tuner.hypermodel).fit is not keras_tuner.HyperModel.fit:
         raise InvalidOption("The hypermodel has a `fit` of its own, which cannot be done for many models at once.")
@@ -90,7 +98,7 @@ def _can_be_built(tuner: Any, trial: Any) -> bool:
 
     try:
         with OwnGenerators(engine_for(keras.config.backend())).seeded(0):
-            tuner.hypermodel.build(trial.hyperparameters)
+            _built(tuner, trial)
     except errors.FatalError:
         raise
     except Exception as error:
@@ -98,6 +106,23 @@ def _can_be_built(tuner: Any, trial: Any) -> bool:
         trial.message = traceback.format_exc()
         return False
     return True
+
+
+def _built(tuner: Any, trial: Any) -> Any:
+    """As the tuner's `_try_build` does, which would also clear the session, in which the others are."""
+    from keras_tuner.src import errors
+    from keras_tuner.src.engine.tuner import maybe_compute_model_size
+
+    own = copy.copy(tuner)
+    # Metrics have variables: models that are trained at once would share them.
+    own.metrics = copy.deepcopy(tuner.metrics)
+    model = own._build_hypermodel(trial.hyperparameters)
+    if not isinstance(model, keras.Model):
+        raise errors.FatalTypeError(f"`build` returns a Keras model. Received: {type(model).__name__}.")
+    size = maybe_compute_model_size(model)
+    if tuner.max_model_size and size > tuner.max_model_size:
+        raise errors.FailedTrialError(f"Oversized model: {size} parameters. Skip model.")
+    return model
 
 
 def _run(tuner: Any, trials: list[Any], callbacks: list[Any], args: Any, kwargs: dict[str, Any]) -> None:
@@ -118,7 +143,7 @@ def _run(tuner: Any, trials: list[Any], callbacks: list[Any], args: Any, kwargs:
     ]
 
     def build(trial: int, execution: int) -> Any:
-        return tuner.hypermodel.build(trials[trial].hyperparameters)
+        return _built(tuner, trials[trial])
 
     def callbacks_of(trial: int, execution: int) -> list[Any]:
         told = [tuner_utils.TunerCallback(tuner, trials[trial])] if listens else []

@@ -67,15 +67,13 @@ class Many:
         rows = []
         for candidate in self._candidates:
             history = candidate.so_far
-            # A callback may note what is named as a part of the point, such as the rate that it has come to.
-            last = {
-                f"last_{name}" if name in candidate.coordinates else name: values[-1]
-                for name, values in history.items()
-                if values
-            }
+            last = {name: values[-1] for name, values in history.items() if values}
             best = {f"best_{name}": _best(name, values) for name, values in history.items() if numbers_among(values)}
             epochs = max((len(values) for values in history.values()), default=0)
-            rows.append({**candidate.coordinates, **last, **best, "epochs": epochs, "seconds": candidate.seconds})
+            found = {**last, **best, "epochs": epochs, "seconds": candidate.seconds}
+            # A callback may note what is named as a part of the point, such as the rate that it has come to.
+            point = candidate.coordinates
+            rows.append({**point, **{f"last_{name}" if name in point else name: found[name] for name in found}})
         return rows
 
     def best(self, metric: str, mode: str = "auto") -> int:

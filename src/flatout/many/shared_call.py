@@ -26,6 +26,7 @@ from flatout.training.preparing.prepared import HeldRows
 
 from .candidate import Candidate, OwnGenerators
 from .grid import Point, accepted
+from .ownership import Ownership
 from .store import Store
 
 # Where callbacks of Keras write: models that share a name would overwrite each other's files.
@@ -38,6 +39,7 @@ class SharedCall:
 
     Attributes:
         build: Makes the model of a point.
+        ownership: Whose variables are whose.
         call: The arguments of `fit`, with arrays for paths and frames, and `validation_split` taken off.
         source: The rows, described; or why they cannot be.
     """
@@ -53,6 +55,7 @@ class SharedCall:
         if validates_on_folds and (call["validation_data"] is not None or call["validation_split"]):
             raise InvalidOption("`folds` hold out rows for validation. Leave out validation_data and validation_split.")
         self.build = build
+        self.ownership = Ownership()
         self._callbacks = callbacks
         for name in ("x", "validation_data"):
             if isinstance(call[name], types.GeneratorType):
@@ -60,7 +63,9 @@ class SharedCall:
         self._given = call
         # The names of its inputs say what becomes of the columns of a frame.
         with OwnGenerators(engine_for(keras.config.backend())).seeded(0):
-            arrays = resolved("fit", build(first), call)
+            tried = build(first)
+            arrays = resolved("fit", tried, call)
+        self.ownership.is_alone(tried)
         self._has_columns = arrays is not call
         self.call = split_off_validation(arrays)
         self.source: Source = describe_call("fit", self.call)
@@ -101,7 +106,8 @@ class SharedCall:
             if is_unbuilt(model) and isinstance(self.source, ArraySource):
                 head = engine_for(keras.config.backend()).place(self.source.head(self.source.batch_size))
                 build_on_batch(model, head)
-            model.optimizer.build(model.trainable_variables)
+            if not model.optimizer.built:
+                model.optimizer.build(model.trainable_variables)
         self._teach_words(model)
         store.give_values(candidate, model)
         return model
@@ -148,9 +154,10 @@ class SharedCall:
         if given is None:
             return []
         if callable(given):
-            own = list(given(**accepted(given, candidate.point)) or [])
+            own = _listed(given(**accepted(given, candidate.point)) or [])
         else:
-            own = [copy.deepcopy(callback) for callback in _flat(given)]
+            # All at once: some may know others.
+            own = copy.deepcopy(_listed(given))
         for callback in own:
             # In all its attributes: some callbacks make further names of the one that they are given.
             for name, value in vars(callback).items():
@@ -160,12 +167,7 @@ class SharedCall:
         return own
 
     def _check_callbacks(self, callbacks: Any) -> None:
-        for callback in _flat(callbacks):
-            if not isinstance(callback, keras.callbacks.Callback):
-                raise InvalidOption(
-                    "`callbacks` is a list of Keras callbacks, or a function that makes one for a point. "
-                    f"Received: {type(callback).__name__}."
-                )
+        for callback in _listed(callbacks):
             named = [getattr(callback, name, None) for name in _NAMES_OF_FILES]
             paths = [str(path) for path in named if isinstance(path, (str, os.PathLike))]
             if any(_PLACE_OF_NUMBER not in path for path in paths):
@@ -193,8 +195,15 @@ class _Placed:
         return place
 
 
-def _flat(callbacks: Any) -> list[Any]:
-    return list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
+def _listed(callbacks: Any) -> list[Any]:
+    listed = list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
+    for callback in listed:
+        if not isinstance(callback, keras.callbacks.Callback):
+            raise InvalidOption(
+                "`callbacks` is a list of Keras callbacks, or a function that makes one for a point. "
+                f"Received: {type(callback).__name__}."
+            )
+    return listed
 
 
 def _taken(structure: Any, rows: np.ndarray) -> Any:

@@ -60,8 +60,9 @@ def folds_of(folds: Any, rows: int, y: Any) -> list[Split]:
     if isinstance(folds, (int, np.integer)) and not isinstance(folds, bool):
         folds = KFold(int(folds))
     zeros = np.broadcast_to(np.int8(0), (rows, 1))
-    pairs = folds.split(zeros, _labels(y)) if hasattr(folds, "split") else folds
-    if not isinstance(pairs, Iterable):
+    is_splitter = hasattr(folds, "split") and not isinstance(folds, str)
+    pairs = folds.split(zeros, _labels(y)) if is_splitter else folds
+    if not isinstance(pairs, Iterable) or isinstance(folds, str):
         raise InvalidOption(
             "`folds` is a number, a splitter such as scikit-learn's KFold, or a list of pairs of row numbers. "
             f"Received: {type(folds).__name__}."
@@ -81,11 +82,9 @@ def folds_of(folds: Any, rows: int, y: Any) -> list[Split]:
 
 def subsets_of(subsets: Any, models: int, rows: int) -> list[Split]:
     """The rows of each model: disjoint parts of about the same size, or those that the user lists."""
+    if not isinstance(subsets, Iterable) or (isinstance(subsets, str) and subsets != "disjoint"):
+        raise InvalidOption(f"`subsets` is 'disjoint' or a list of row numbers for each model. Received: {subsets!r}.")
     if isinstance(subsets, str):
-        if subsets != "disjoint":
-            raise InvalidOption(
-                f"`subsets` is 'disjoint' or a list of row numbers for each model. Received: {subsets!r}."
-            )
         if rows < models:
             raise InvalidOption(f"{models} models cannot have rows of their own: there are {rows} rows.")
         return [Split(np.sort(part)) for part in np.array_split(np.random.default_rng(0).permutation(rows), models)]

@@ -23,6 +23,7 @@ from flatout.base.when_used import keras
 from flatout.data.output.manifest import sync_folders
 
 from .candidate import Candidate
+from .point_words import in_words
 
 _GRID = "grid.json"
 
@@ -34,7 +35,9 @@ class Store:
         seed: Of points that name none.
     """
 
-    def __init__(self, folder: str | Path, common: dict[str, str], seed: int):
+    def __init__(self, folder: Any, common: dict[str, str], seed: int):
+        if not isinstance(folder, (str, Path)) or (Path(folder).exists() and not Path(folder).is_dir()):
+            raise InvalidOption(f"`checkpoint` is a folder. Received: {folder!r}.")
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         file = self._folder / _GRID
@@ -93,10 +96,17 @@ class Store:
 
     def give_values(self, candidate: Candidate, model: Any) -> None:
         """Have the values of a finished model in one that was built anew."""
+        variables = _variables(model)
+        values = [np.asarray(keras.ops.convert_to_numpy(variable.value)) for variable in variables]
         with np.load(self._files(candidate)[0], allow_pickle=False) as stored:
-            for place, variable in enumerate(_variables(model)):
-                value = np.asarray(keras.ops.convert_to_numpy(variable.value))
-                variable.assign(np.frombuffer(stored[f"v{place}"].tobytes(), value.dtype).reshape(value.shape))
+            contents = [stored[f"v{place}"].tobytes() for place in range(len(stored.files))]
+        if [len(content) for content in contents] != [value.nbytes for value in values]:
+            raise InvalidOption(
+                f"The model that was kept for {candidate.coordinates!r} has other variables than what `build` makes "
+                "of that point now. Give another folder as `checkpoint`."
+            )
+        for variable, value, content in zip(variables, values, contents, strict=True):
+            variable.assign(np.frombuffer(content, value.dtype).reshape(value.shape))
 
     def _files(self, candidate: Candidate) -> tuple[Path, Path]:
         name = hashlib.sha256(json.dumps(_described(candidate), sort_keys=True).encode()).hexdigest()[:20]
@@ -108,8 +118,8 @@ def _variables(model: Any) -> list[Any]:
 
 
 def _described(candidate: Candidate) -> dict[str, str]:
-    """What tells a candidate from others, in words: functions and classes by their names."""
-    words = {name: getattr(value, "__qualname__", None) or repr(value) for name, value in candidate.coordinates.items()}
+    """What tells a candidate from others, in words."""
+    words = {name: in_words(value) for name, value in candidate.coordinates.items()}
     for name, rows in (("rows", candidate.split.train), ("rows held out", candidate.split.held_out)):
         if rows is not None:
             words[name] = hashlib.sha256(np.ascontiguousarray(rows, np.int64).tobytes()).hexdigest()[:20]

@@ -48,8 +48,9 @@ def made_ready(candidate: Candidate, shared: SharedCall) -> Ready:
     call = shared.of(candidate)
     validation = Validation(model, call, shared.validation_rows(candidate, call))
     prepared = None
-    # Under a distribution of the user's each goes by itself.
-    if isinstance(shared.source, ArraySource) and keras.distribution.distribution() is None:
+    # With frozen layers of others, and under a distribution of the user's, each goes by itself.
+    is_alone = shared.ownership.is_alone(model)
+    if is_alone and isinstance(shared.source, ArraySource) and keras.distribution.distribution() is None:
         force = current().force or _gains_by_company()
         plan, source = plan_call("fit", model, call, replace(current(), force=force), shared.source)
         if plan.accelerated and plan.data == "resident":

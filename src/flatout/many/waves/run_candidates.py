@@ -54,6 +54,9 @@ def run_on_device(candidates: list[Candidate], shared: SharedCall) -> Counter[st
                 ready = made_ready(candidate, shared)
                 traced = _traced_to_be_mapped(ready)
                 if traced is None and not _is_interleaved(ready):
+                    if ready.prepared is None:
+                        # It may share layers with those that are under way.
+                        wave.finish()
                     run_alone(ready, shared)
                     ways[IN_TURNS] += 1
                     continue

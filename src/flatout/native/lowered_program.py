@@ -14,8 +14,9 @@ from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.launcher import default_launcher, make_launcher
 from flatout.native.program.kernel_program import KernelProgram, describe
 from flatout.native.program.kernel_source import cuda_source
+from flatout.native.run.accepted_data import problem_with
 from flatout.native.run.fused_runner import candidates, remember_shape
-from flatout.native.run.session import Session, logs_of, problem_with
+from flatout.native.run.session import Session, logs_of
 from flatout.native.staged.staged_program import staged_program
 
 # Steps of a shape that are timed together, and how often.

@@ -22,8 +22,9 @@ from flatout.native.program.kernel_program import STEPS_PER_CHUNK
 from flatout.native.staged.staged_program import staged_program
 from flatout.seam.trainers import has_built_layers, has_built_losses_and_metrics
 
+from .accepted_data import problem_with, unpacked
 from .rate_table import has_users_schedule
-from .session import Launched, Session, logs_of, problem_with, unpacked
+from .session import Launched, Session, logs_of
 
 # Backends on which one kernel was measured; the others have no arrays that kernels could read.
 _BACKENDS = ("jax", "torch")

@@ -410,38 +410,68 @@ def test_bad_input_is_refused_before_anything_runs(change: dict[str, Any], said:
         flatout.fit_many(**given)
 
 
-@pytest.mark.parametrize("shared", ["layer", "metric", "optimizer"])
-def test_models_that_would_change_each_other_are_refused(shared: str) -> None:
-    layer = layers.Dense(4)
-    layer.build((None, 6))
-    metric, optimizer = keras.metrics.SparseCategoricalAccuracy(), keras.optimizers.SGD()
+@pytest.mark.parametrize("shared", ["layer", "layer without a shape", "optimizer", "model"])
+def test_models_that_would_train_each_other_are_refused(shared: str) -> None:
+    layer, optimizer = layers.Dense(4), keras.optimizers.SGD()
+    inputs = [] if shared == "layer without a shape" else [layers.Input((6,))]
 
-    def with_shared() -> Any:
-        first = layer if shared == "layer" else layers.Dense(4)
-        model = keras.Sequential([layers.Input((6,)), first, layers.Dense(3, activation="softmax")])
-        given = [metric] if shared == "metric" else ["accuracy"]
-        model.compile(optimizer if shared == "optimizer" else "sgd", "sparse_categorical_crossentropy", metrics=given)
+    def build() -> Any:
+        first = layer if shared.startswith("layer") else layers.Dense(4)
+        model = keras.Sequential([*inputs, first, layers.Dense(3, activation="softmax")])
+        model.compile(optimizer if shared == "optimizer" else "sgd", "sparse_categorical_crossentropy")
         return model
 
-    with pytest.raises(flatout.InvalidOption, match="Models would change each other"):
-        flatout.fit_many(with_shared, [{"seed": 1}, {"seed": 2}], X, Y, epochs=1, verbose=0)
+    made = build()
+    said = "a model of its own" if shared == "model" else "Models would train each other"
+    points = [{"seed": 1}, {"seed": 2}]
+    with pytest.raises(flatout.InvalidOption, match=said):
+        flatout.fit_many(lambda: made if shared == "model" else build(), points, X, Y, epochs=1, verbose=0)
 
 
 @most_ways
-def test_models_may_share_a_frozen_layer(way: str) -> None:
+@pytest.mark.parametrize("is_in_the_point", [False, True])
+def test_models_may_share_frozen_layers_and_metrics(way: str, is_in_the_point: bool) -> None:
     frozen = keras.Sequential([layers.Input((6,)), layers.Dense(5)])
     frozen.trainable = False
+    metric = keras.metrics.SparseCategoricalAccuracy()
 
-    def on_top(learning_rate: float) -> Any:
-        model = keras.Sequential([layers.Input((6,)), frozen, layers.Dense(3, activation="softmax")])
-        model.compile(keras.optimizers.SGD(learning_rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    def on_top(learning_rate: float, given: list[Any]) -> Any:
+        base, metric = given
+        model = keras.Sequential([layers.Input((6,)), base, layers.Dense(3, activation="softmax")])
+        model.compile(keras.optimizers.SGD(learning_rate), "sparse_categorical_crossentropy", metrics=[metric])
         return model
 
-    points = [{"seed": 1, "learning_rate": 0.1}, {"seed": 2, "learning_rate": 0.2}]
+    points = [{"seed": seed, "learning_rate": 0.1 * seed, "given": [frozen, metric]} for seed in (1, 2)]
+    if is_in_the_point:
+        points = [{"seed": 3, "learning_rate": 0.1, "given": [layers.Identity(), "accuracy"]}, *points]
     many = flatout.fit_many(on_top, points, X, Y, batch_size=BATCH, epochs=2, verbose=0)
-    assert many.ways == {waves.IN_TURNS: 2}
+    assert many.ways[waves.IN_TURNS] >= len(points) - (2 if is_in_the_point else 0)
     for number, point in enumerate(points):
-        assert_same(many, number, *alone(on_top, point, epochs=2))
+        model, history = alone(on_top, point, epochs=2)
+        assert_same(many, number, model, history)
+
+
+@most_ways
+def test_a_model_that_runs_alone_waits_for_those_under_way(way: str) -> None:
+    def eager(seed: int, learning_rate: float) -> Any:
+        model = build(learning_rate)
+        if learning_rate == 0.2:
+            model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+        return model
+
+    points = [{"seed": seed, "learning_rate": 0.1 * seed} for seed in (1, 2, 3)]
+    many = flatout.fit_many(eager, points, X, Y, batch_size=BATCH, epochs=3, verbose=0)
+    for number, point in enumerate(points):
+        rate = point["learning_rate"]
+        assert_same(many, number, *alone(lambda seed=0, rate=rate, **_: eager(seed, rate), point, epochs=3))
+
+
+@pytest.mark.backend("jax")
+def test_models_may_be_built_before() -> None:
+    built = {units: build(units=units) for units in (3, 4)}
+    points = [{"seed": 1, "units": 3}, {"seed": 1, "units": 4}]
+    many = flatout.fit_many(lambda units: built[units], points, X, Y, batch_size=BATCH, epochs=1, verbose=0)
+    assert [model.layers[0].units for model in many.models] == [3, 4]
 
 
 @pytest.mark.backend("jax")
@@ -470,7 +500,7 @@ def test_a_build_has_containers_of_its_own_and_callbacks_know_each_other() -> No
         folds=2,
         epochs=2,
         verbose=0,
-        callbacks=[ends, Asks(ends)],
+        callbacks=iter([ends, Asks(ends)]),
     )
     assert [model.layers[0].units for model in many.models] == [6, 6]
     assert [history["heard"] for history in many.histories] == [[1, 2], [1, 2]]

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import enum
+import functools
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+import pandas
 import pytest
 from keras import layers
 
@@ -220,6 +224,15 @@ def test_a_model_of_an_earlier_run_knows_the_words_of_its_columns(tmp_path: Path
     np.testing.assert_array_equal(*predictions)
 
 
+class Kind(enum.Enum):
+    BUILDS, TRAINS = functools.partial(build), functools.partial(train)
+
+
+@dataclasses.dataclass
+class Facts:
+    function: Any
+
+
 def _point_with(value: Any, folder: Path) -> flatout.Many:
     def build(given: Any) -> Any:
         model = keras.Sequential([layers.Input((3,)), layers.Dense(1)])
@@ -234,7 +247,11 @@ def _point_with(value: Any, folder: Path) -> flatout.Many:
 def test_points_are_known_by_all_that_is_in_them(tmp_path: Path) -> None:
     # NumPy prints the ends of long arrays alone.
     long = np.zeros(2000), np.arange(2000) % 1999 * (np.arange(2000) > 5)
-    for number, values in enumerate([[*long], [{"a": [long[0]]}, {"a": [long[1]]}], [build, train], [(1,), [1]]]):
+    near = np.array(0.123456789012), np.array(0.123456789)
+    partials = functools.partial(build, 1), functools.partial(build, 2)
+    frames = pandas.DataFrame({"a": [1]}), pandas.DataFrame({"b": [1]})
+    pairs = [long, ({"a": [long[0]]}, {"a": [long[1]]}), (build, train), ((1,), [1]), near, partials, frames]
+    for number, values in enumerate([*pairs, (Kind.BUILDS, Kind.TRAINS), (Facts(build), Facts(train))]):
         folder = tmp_path / str(number)
         _point_with(values, folder)
         assert len(list(folder.glob("*.npz"))) == 2
@@ -242,11 +259,29 @@ def test_points_are_known_by_all_that_is_in_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.backend("jax")
+def test_functions_of_one_name_are_told_apart_wherever_they_are(tmp_path: Path) -> None:
+    functions = [lambda value, by=by: by * value for by in (1, 2)]
+    with pytest.raises(flatout.InvalidOption, match="by their names"):
+        _point_with([{"a": [functions[0]]}, {"a": [functions[1]]}], tmp_path)
+
+
+class Pair(NamedTuple):
+    sizes: tuple[int, ...]
+    name: str
+
+
+@pytest.mark.backend("jax")
+def test_a_point_may_hold_what_is_no_array(tmp_path: Path) -> None:
+    _point_with([Pair((3, 2), "a")], tmp_path)
+    assert _point_with([Pair((3, 2), "a")], tmp_path).ways == {"from an earlier run": 1}
+
+
+@pytest.mark.backend("jax")
 def test_points_are_known_in_another_process(tmp_path: Path) -> None:
     _point_with([keras.regularizers.L2(0.1)], tmp_path)
     assert _point_with([keras.regularizers.L2(0.1)], tmp_path).ways == {"from an earlier run": 1}
     assert "from an earlier run" not in _point_with([keras.regularizers.L2(0.2)], tmp_path).ways
-    with pytest.raises(flatout.InvalidOption, match="Give object a __repr__"):
+    with pytest.raises(flatout.InvalidOption, match="of numbers and words"):
         _point_with([[object()]], tmp_path)
 
 

@@ -45,14 +45,16 @@ class Generators:
     """The states of the generators of Python, NumPy and an engine; all of them can be compared."""
 
     python: tuple[Any, ...]
-    numpy: tuple[Any, ...]
+    numpy: Any
     of_engine: tuple[bytes, ...]
 
     @classmethod
     def now(cls, engine: Engine) -> Generators:
-        of_numpy: Any = np.random.get_state()
-        name, keys, *rest = of_numpy
-        return cls(random.getstate(), (name, keys.tobytes(), *rest), engine.generator_state())
+        state: Any = np.random.get_state()
+        if isinstance(state, tuple):  # Not of a generator of the user's.
+            name, keys, *rest = state
+            state = (name, keys.tobytes(), *rest)
+        return cls(random.getstate(), state, engine.generator_state())
 
     @classmethod
     def from_text(cls, text: str) -> Generators:
@@ -67,9 +69,16 @@ class Generators:
         self.put_back_numpy()
         engine.set_generator_state(self.of_engine)
 
-    def put_back_numpy(self) -> None:
+    @property
+    def state_of_numpy(self) -> Any:
+        """As NumPy's own generator returns and takes it."""
+        if not isinstance(self.numpy, tuple):
+            return self.numpy
         name, keys, *rest = self.numpy
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+        return (name, np.frombuffer(keys, np.uint32), *rest)
+
+    def put_back_numpy(self) -> None:
+        np.random.set_state(self.state_of_numpy)
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ class OwnGenerators:
     def of_numpy(self) -> Any:
         """The state of NumPy's generator, once they were in place."""
         assert self._own is not None
-        return self._own.numpy
+        return self._own.state_of_numpy
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:

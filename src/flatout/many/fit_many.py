@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -95,13 +95,15 @@ def fit_many(
         raise InvalidOption(f"`build` is a function that returns a compiled model. Received: {type(build).__name__}.")
     call = bound("fit", (x, y), {**arguments, "verbose": 0})
     points = points_of(grid)
+    if isinstance(callbacks, (keras.callbacks.Callback, Iterator)):
+        callbacks = [callbacks] if isinstance(callbacks, keras.callbacks.Callback) else list(callbacks)
     if folds is not None and any("fold" in point for point in points):
         raise InvalidOption("With `folds` a model has a number `fold`. Give that argument of `build` another name.")
     if subsets is not None and call["validation_split"]:
         raise InvalidOption("`subsets` have rows of their own to hold out: give validation_data for validation_split.")
     for number, point in enumerate(points):
         _check_arguments("build", build, _arguments_of(build, point), number)
-        if callable(callbacks) and not isinstance(callbacks, keras.callbacks.Callback):
+        if callable(callbacks):
             _check_arguments("callbacks", callbacks, accepted(callbacks, point), number)
     with options(engine=engine, data=data, precision=precision, workers=1):
         make = functools.partial(_built, build)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from flatout.base.errors import InvalidOption
@@ -15,25 +15,44 @@ class Ownership:
     """The variables of all models so far that are still there."""
 
     def __init__(self) -> None:
-        self._known: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        # By their numbers: Keras' variables compare number by number.
+        self._variables: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+        self._models: dict[int, weakref.ref[Any]] = {}
+        self._of_candidates: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def note(self, model: Any) -> None:
+        """Remember what a model has by now: layers without an input shape are built in its first step."""
+        for variable in _variables(model):
+            self._variables[id(variable)] = variable
+            self._models[id(variable)] = weakref.ref(model)
 
     def is_alone(self, model: Any) -> bool:
-        """Take one more model; whether no earlier one has variables of its.
+        """Take the model of one more candidate; whether no other one has variables of its.
 
         Raises:
-            InvalidOption: Earlier ones have variables that change while it is trained.
+            InvalidOption: Others have variables that its training changes for good.
         """
-        weights = {id(variable): variable for variable in model.variables}
-        metrics = keras.tree.flatten([given_metrics(model), given_weighted_metrics(model)])
-        of_metrics = [one.variables for one in metrics if isinstance(one, keras.Metric)]
-        changing = [*model.trainable_variables, *model.optimizer.variables, *itertools.chain(*of_metrics)]
-        changing += [variable for variable in weights.values() if "seed_generator" in variable.path]
-        for variable in changing:
-            if id(variable) in self._known:
+        if model in self._of_candidates:
+            raise InvalidOption(f"`build` returns a model of its own for each. Received: {model.name!r} twice.")
+        self._of_candidates.add(model)
+        trained = {id(variable) for variable in (*model.trainable_variables, *model.optimizer.variables)}
+        shared = [variable for variable in _variables(model) if self._is_anothers(variable, model)]
+        for variable in shared:
+            if id(variable) in trained:
                 raise InvalidOption(
-                    "Models would change each other: `build` returns some with the same layer, metric or optimizer. "
+                    "Models would train each other: `build` returns several with the same layer or optimizer. "
                     f"Received: {variable.path} twice. Make them in `build`; only frozen layers may be shared."
                 )
-        is_alone = weights.keys().isdisjoint(self._known.keys())
-        self._known.update({**weights, **{id(variable): variable for variable in changing}})
-        return is_alone
+        self.note(model)
+        return not shared
+
+    def _is_anothers(self, variable: Any, model: Any) -> bool:
+        return id(variable) in self._variables and self._models[id(variable)]() is not model
+
+
+def _variables(model: Any) -> Iterator[Any]:
+    yield from model.variables
+    yield from model.optimizer.variables
+    for metric in keras.tree.flatten([given_metrics(model), given_weighted_metrics(model)]):
+        if isinstance(metric, keras.Metric):
+            yield from metric.variables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +65,7 @@ class SharedCall:
         with OwnGenerators(engine_for(keras.config.backend())).seeded(0):
             tried = build(first)
             arrays = resolved("fit", tried, call)
-        self.ownership.is_alone(tried)
+        self.ownership.note(tried)
         self._has_columns = arrays is not call
         self.call = split_off_validation(arrays)
         self.source: Source = describe_call("fit", self.call)
@@ -196,7 +196,8 @@ class _Placed:
 
 
 def _listed(callbacks: Any) -> list[Any]:
-    listed = list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
+    given = getattr(callbacks, "callbacks", callbacks)
+    listed = keras.tree.flatten(list(given) if isinstance(given, Iterator) else given)
     for callback in listed:
         if not isinstance(callback, keras.callbacks.Callback):
             raise InvalidOption(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ class Store:
     """
 
     def __init__(self, folder: Any, common: dict[str, str], seed: int):
-        if not isinstance(folder, (str, Path)) or (Path(folder).exists() and not Path(folder).is_dir()):
+        if not isinstance(folder, (str, os.PathLike)) or (Path(folder).exists() and not Path(folder).is_dir()):
             raise InvalidOption(f"`checkpoint` is a folder. Received: {folder!r}.")
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,7 @@ class Store:
             )
         self.seed = int(known["seed"])
         # What points of this run have functions and classes for, by their files.
-        self._named: dict[Path, dict[str, Any]] = {}
+        self._named: dict[Path, list[Any]] = {}
 
     def save(self, candidate: Candidate) -> None:
         """Keep a finished model."""
@@ -80,7 +81,8 @@ class Store:
     def load(self, candidate: Candidate) -> bool:
         """Whether a model is there: the candidate has its history then, and its values when they are asked for."""
         arrays, about = self._files(candidate)
-        named = {name: value for name, value in candidate.coordinates.items() if hasattr(value, "__qualname__")}
+        named: list[Any] = []
+        words = _described(candidate, named)
         if (other := self._named.setdefault(arrays, named)) != named:
             raise InvalidOption(
                 "`checkpoint` knows functions and classes in points by their names. Received the same names for "
@@ -89,7 +91,7 @@ class Store:
         if not arrays.exists() or not about.exists():
             return False
         record, content = _read(about), arrays.read_bytes()
-        if record.get("sha256") != hashlib.sha256(content).hexdigest() or record.get("point") != _described(candidate):
+        if record.get("sha256") != hashlib.sha256(content).hexdigest() or record.get("point") != words:
             return False
         candidate.history, candidate.seconds = record["history"], record["seconds"]
         return True
@@ -117,9 +119,10 @@ def _variables(model: Any) -> list[Any]:
     return [*model.variables, *model.optimizer.variables]
 
 
-def _described(candidate: Candidate) -> dict[str, str]:
-    """What tells a candidate from others, in words."""
-    words = {name: in_words(value) for name, value in candidate.coordinates.items()}
+def _described(candidate: Candidate, named: list[Any] | None = None) -> dict[str, str]:
+    """What tells a candidate from others, in words; `named` gets what is known by its name alone."""
+    named = [] if named is None else named
+    words = {name: in_words(value, named) for name, value in candidate.coordinates.items()}
     for name, rows in (("rows", candidate.split.train), ("rows held out", candidate.split.held_out)):
         if rows is not None:
             words[name] = hashlib.sha256(np.ascontiguousarray(rows, np.int64).tobytes()).hexdigest()[:20]

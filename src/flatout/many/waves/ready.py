@@ -42,15 +42,20 @@ class Ready:
         return self.prepared.feed
 
 
+def is_built_alone(candidate: Candidate, shared: SharedCall) -> bool:
+    """Build the model of a candidate, with its generators in place; whether it shares no variables with others."""
+    candidate.model = shared.build(candidate.point)
+    return shared.ownership.is_alone(candidate.model)
+
+
 def made_ready(candidate: Candidate, shared: SharedCall) -> Ready:
-    """Build the model of a candidate, and have it ready for its first step; called with its generators in place."""
-    model = candidate.model = shared.build(candidate.point)
+    """Have a candidate ready for its first step, with its generators in place; none it shares variables with runs."""
+    model = candidate.model
     call = shared.of(candidate)
     validation = Validation(model, call, shared.validation_rows(candidate, call))
     prepared = None
-    # With frozen layers of others, and under a distribution of the user's, each goes by itself.
-    is_alone = shared.ownership.is_alone(model)
-    if is_alone and isinstance(shared.source, ArraySource) and keras.distribution.distribution() is None:
+    # Under a distribution of the user's each goes by itself.
+    if isinstance(shared.source, ArraySource) and keras.distribution.distribution() is None:
         force = current().force or _gains_by_company()
         plan, source = plan_call("fit", model, call, replace(current(), force=force), shared.source)
         if plan.accelerated and plan.data == "resident":
@@ -59,6 +64,7 @@ def made_ready(candidate: Candidate, shared: SharedCall) -> Ready:
             except Refusal:
                 # Stock Keras runs it, and says why.
                 prepared = None
+    shared.ownership.note(model)
     return Ready(candidate, call, prepared, validation)
 
 

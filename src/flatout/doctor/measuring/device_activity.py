@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.base.when_used import jax, keras, torch
 
 _STREAM = "Stream"
+
+
+@dataclass(frozen=True, order=True)
+class DeviceSpan:
+    """A kernel or copy, and when it ran, in seconds."""
+
+    began: float
+    ended: float
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -30,37 +40,47 @@ def device_activity(run: Callable[[], int]) -> DeviceActivity | None:
 
     Profiling slows the host down, not the kernels, so their time goes with that of a step without it.
     """
-    spans = {"jax": _spans_on_jax, "torch": _spans_on_torch}.get(keras.config.backend())
-    if spans is None:
-        return None
-    found, steps = spans(run)
+    with device_spans() as found:
+        steps = run()
     return DeviceActivity(seconds_covered(found) / steps, len(found) / steps) if found else None
 
 
-def seconds_covered(spans: Iterable[tuple[float, float]]) -> float:
-    """Seconds in which at least one of these spans, from a beginning to an end, ran."""
+@contextlib.contextmanager
+def device_spans() -> Iterator[list[DeviceSpan]]:
+    """A list that holds, after the block, what a GPU did in it; nothing where no profiler can tell."""
+    profiled = {"jax": _profiled_by_jax, "torch": _profiled_by_torch}.get(keras.config.backend())
+    found: list[DeviceSpan] = []
+    with contextlib.nullcontext() if profiled is None else profiled(found):
+        yield found
+
+
+def seconds_covered(spans: Iterable[DeviceSpan]) -> float:
+    """Seconds in which at least one of these spans ran."""
     covered, until = 0.0, float("-inf")
-    for began, ended in sorted(spans):
-        if ended > until:
-            covered += ended - max(began, until)
-            until = ended
+    for span in sorted(spans):
+        if span.ended > until:
+            covered += span.ended - max(span.began, until)
+            until = span.ended
     return covered
 
 
-def _spans_on_torch(run: Callable[[], int]) -> tuple[list[tuple[float, float]], int]:
+@contextlib.contextmanager
+def _profiled_by_torch(found: list[DeviceSpan]) -> Iterator[None]:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
-        steps = run()
+        yield
         torch.cuda.synchronize()
-    events = [event for event in profile.events() if event.device_type == torch.autograd.DeviceType.CUDA]
-    return [(1e-6 * event.time_range.start, 1e-6 * event.time_range.end) for event in events], steps
+    for event in profile.events():
+        if event.device_type == torch.autograd.DeviceType.CUDA:
+            found.append(DeviceSpan(1e-6 * event.time_range.start, 1e-6 * event.time_range.end, event.name))
 
 
-def _spans_on_jax(run: Callable[[], int]) -> tuple[list[tuple[float, float]], int]:
+@contextlib.contextmanager
+def _profiled_by_jax(found: list[DeviceSpan]) -> Iterator[None]:
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            steps = run()
+            yield
         profiles = [jax.profiler.ProfileData.from_file(str(path)) for path in Path(folder).rglob("*.xplane.pb")]
     planes = [plane for profile in profiles for plane in profile.planes if plane.name.startswith("/device:GPU")]
-    lines = [line for plane in planes for line in plane.lines if line.name.startswith(_STREAM)]
-    events = [event for line in lines for event in line.events]
-    return [(1e-9 * event.start_ns, 1e-9 * (event.start_ns + event.duration_ns)) for event in events], steps
+    for line in (line for plane in planes for line in plane.lines if line.name.startswith(_STREAM)):
+        for event in line.events:
+            found.append(DeviceSpan(1e-9 * event.start_ns, 1e-9 * (event.start_ns + event.duration_ns), event.name))

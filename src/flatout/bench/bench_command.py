@@ -35,8 +35,8 @@ examples:
   flatout bench native                           the seed model under stock Keras, flatout's engine and native kernels
 
 A line shows the median time of a training step after the first epoch, with stock Keras and with flatout, trained in
-turns in one process from the same seed. They are the first epochs of a training of ten full ones, so that flatout
-decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would leave to stock Keras.
+turns in one process from the same seed. They are the first epochs of a training of ten full ones (`--planned`), so
+that flatout decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would leave to stock Keras.
 """
 
 
@@ -63,6 +63,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", type=_positive, help="steps of an epoch (default: by workload and device)")
     parser.add_argument("--epochs", type=_positive, default=3, help="epochs, the first not counted (default: 3)")
+    parser.add_argument(
+        "--planned",
+        type=_positive,
+        default=10,
+        help="full epochs of the training of which these are the first (default: 10)",
+    )
     parser.add_argument("--repeats", type=_positive, default=3, help="trainings of each side (default: 3)")
     return parser
 
@@ -106,7 +112,9 @@ def _here(arguments: argparse.Namespace) -> int:
     comparisons = []
     for name in names:
         with console.status(f"{name} ..."):
-            asked = {option: getattr(arguments, option) for option in ("steps", "epochs", "repeats", "precision")}
+            asked = {
+                option: getattr(arguments, option) for option in ("steps", "epochs", "planned", "repeats", "precision")
+            }
             one = compare(WORKLOADS[name], **asked)
             if arguments.against == "scan":
                 from .yardsticks import lax_scan
@@ -134,7 +142,14 @@ def _in_processes(arguments: argparse.Namespace) -> int:
         for name in backends:
             file = Path(folder) / f"{name}.json"
             command = [sys.executable, "-m", "flatout", "bench", *names, "--json", str(file)]
-            for option in ("epochs", "repeats", "precision", "steps", *(["against"] if name == "jax" else [])):
+            for option in (
+                "epochs",
+                "planned",
+                "repeats",
+                "precision",
+                "steps",
+                *(["against"] if name == "jax" else []),
+            ):
                 value = getattr(arguments, option)
                 command += [f"--{option}", str(value)] if value else []
             run = subprocess.run(command, env={**os.environ, "KERAS_BACKEND": name}, check=False)

@@ -28,7 +28,6 @@ from .workloads import Workload
 # The engine of each side.
 SIDES = {"stock": "stock", "flatout": "auto"}
 SEED = 7
-REAL_EPOCHS = 10
 # Relative; float32 sums in another order differ by less after a few epochs of any of the six.
 AGREEMENT = 1e-3
 # On a GPU the order of sums varies, and runs of stock Keras differ among themselves; flatout's may by some times that.
@@ -147,18 +146,25 @@ def agree(one: dict[str, list[float]], other: dict[str, list[float]], spread: fl
 
 
 def compare(
-    workload: Workload, *, steps: int | None = None, epochs: int = 3, repeats: int = 3, precision: str = "exact"
+    workload: Workload,
+    *,
+    steps: int | None = None,
+    epochs: int = 3,
+    planned: int = 10,
+    repeats: int = 3,
+    precision: str = "exact",
 ) -> Comparison:
     """Measure a workload on the backend that Keras runs on.
 
     The first of `epochs` warms up and does not count. Trainings of the sides take turns, so that a slow minute of the
-    machine hits both. Without `steps`, an epoch has as many as the workload has on this device.
+    machine hits both. Without `steps`, an epoch has as many as the workload has on this device. They are the first ones
+    of a training of `planned` full epochs, whose length decides what is worth compiling.
     """
     on = device()
     steps = steps or (workload.gpu_steps if on.is_gpu else workload.cpu_steps)
     x, y = workload.data(steps)
     # flatout weighs compiling against the whole training. A few steps must be judged as the start of a real one.
-    planned = max(epochs, REAL_EPOCHS * workload.gpu_steps // steps)
+    planned = max(epochs, planned * workload.gpu_steps // steps)
     runs: dict[str, list[Run]] = {side: [] for side in SIDES}
     for repeat in range(repeats):
         for side in SIDES if repeat % 2 == 0 else reversed(SIDES):

@@ -37,7 +37,9 @@ def dense(optimizer="adam", *more, policy="float32"):
 
 def images():
     inner = [layers.BatchNormalization(), layers.ReLU(), layers.MaxPooling2D(), layers.Dropout(0.3), layers.Flatten()]
-    return keras.Sequential([keras.Input((8, 8, 3)), layers.Conv2D(8, 3, padding="same"), *inner]), "adam", IMAGES
+    # Biases before a normalization have no gradient: Adam would make much of its rounding.
+    convolution = layers.Conv2D(8, 3, padding="same", use_bias=False)
+    return keras.Sequential([keras.Input((8, 8, 3)), convolution, *inner]), "adam", IMAGES
 
 
 def sentences(recurrent):

@@ -39,7 +39,7 @@ from rich.table import Table
 
 from flatout.bench.comparison import SEED
 from flatout.bench.workloads import WORKLOADS
-from flatout.engines.jax import executables, joined_step
+from flatout.engines.jax import executables, joined_step, triton_gpu
 from flatout.engines.jax.engine import JaxEngine
 
 _STEPS = 200
@@ -97,6 +97,8 @@ def _compiled_text(name: str, device: Any, is_ours: bool) -> str:
     with (
         mock.patch.object(jax, "default_backend", return_value="gpu"),
         mock.patch.object(joined_step, "spares_launches", return_value=is_ours),
+        mock.patch.object(triton_gpu, "capability", return_value="9.0"),
+        mock.patch.object(triton_gpu, "cores", return_value=132),
         mock.patch.object(executables, "compile_shared", compile_for_gpu),
     ):
         data = jax.tree.map(jnp.asarray, (x, y, None))

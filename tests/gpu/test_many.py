@@ -133,6 +133,26 @@ def test_convnets_come_out_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         assert_same(many, number, model, tolerance)
 
 
+@pytest.mark.backend("jax")
+def test_the_gradient_of_a_maximum_is_mapped() -> None:
+    """For a few steps: a maximum that rounding decides makes a difference that grows."""
+
+    def pooled(learning_rate: float = 1e-3) -> Any:
+        parts = [layers.Reshape((28, 28, 1)), layers.Conv2D(8, 3, activation="relu"), layers.MaxPooling2D()]
+        model = keras.Sequential([keras.Input((28, 28)), *parts, layers.Flatten(), layers.Dense(10, "softmax")])
+        model.compile(keras.optimizers.SGD(learning_rate), "sparse_categorical_crossentropy")
+        return model
+
+    x, y = rows()
+    points = flatout.grid(seed=range(2), learning_rate=[1e-2, 1e-3])
+    held_out = slice(640, None)
+    arguments = {"epochs": 1, "batch_size": BATCH, "verbose": 0, "validation_data": (x[held_out], y[held_out])}
+    many = flatout.fit_many(pooled, points, x[: 3 * BATCH], y[: 3 * BATCH], **arguments)
+    assert many.ways == {WAYS["jax"]: 4}
+    for number, point in enumerate(points):
+        assert_same(many, number, alone(pooled, point, "jax", slice(3 * BATCH), held_out, [], 1), 1e-4)
+
+
 @pytest.mark.backend("torch")
 def test_models_that_draw_on_the_device_take_their_turns() -> None:
     x, y = rows()

@@ -21,6 +21,7 @@ if keras.config.backend() == "jax":
     import jax
     import jax.numpy as jnp
 
+    from flatout.engines.jax import triton_gpu
     from flatout.engines.jax.recurrent import recurrent_choice as choice
     from flatout.engines.jax.recurrent.cells import GRU, LSTM, SIMPLE, TILE
     from flatout.engines.jax.recurrent.recurrence import recurrence
@@ -202,7 +203,7 @@ def test_wide_models_that_cudnn_runs_are_beside_each_other() -> None:
 @pytest.fixture
 def too_large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
     """Makes models whose kernels need more shared memory than there is, of which the choice knows nothing."""
-    monkeypatch.setitem(choice._MORE_SHARED_MEMORY, choice._capability(), 2**20)
+    monkeypatch.setitem(choice._MORE_SHARED_MEMORY, triton_gpu.capability(), 2**20)
     return lambda: model_of(layers.LSTM(128, return_sequences=True), layers.GRU(16))
 
 

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax import lax
 
+from flatout.engines.jax.better_operations import BETTER_WITHOUT_KERNELS
 from flatout.engines.jax.flat_step import flattened
-from flatout.engines.jax.pooled_gradient import select_and_scatter_add
 
 pytestmark = pytest.mark.backend("jax")
 
@@ -27,7 +27,7 @@ def by_both(window: Any, strides: Any, padding: str, x: Any, y: Any) -> tuple[An
         return jax.grad(loss)(x)
 
     flat = flattened(jax.make_jaxpr(gradient)(x))
-    (ours,) = flat.run([x], flat.numbers, {"select_and_scatter_add": select_and_scatter_add})
+    (ours,) = flat.run([x], flat.numbers, BETTER_WITHOUT_KERNELS)
     return ours, gradient(x)
 
 

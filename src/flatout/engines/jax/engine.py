@@ -26,6 +26,7 @@ from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for, own_rows_on_devices
 from .gathered_step import on_rows
+from .joined_step import JoinedStep
 from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
 from .traced_step import KernelsLeft, TracedStep, traced_step, traced_step_with_kernels
@@ -36,6 +37,10 @@ STATE_PARTS = {
     "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
     "predict": ("trainable_variables", "non_trainable_variables"),
 }
+# Seconds that a step becomes shorter by a kernel, and what it takes to compile the first one, and each (H200).
+_SAVED_BY_A_KERNEL, _FIRST_KERNEL, _KERNEL = 15e-6, 1.5, 0.1
+# Forms that take more than one step.
+_LOOPS = ("loop", "whole")
 # Settings of jax that change what a program computes; the user may set them between calls.
 _SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")
 
@@ -54,6 +59,7 @@ class JaxProgram(LoopedProgram):
     cost = Cost(0.0, has_loop=False, has_convolution=False)
     # The step that was traced last.
     _step = TracedStep(None, None)
+    _steps_to_come = 0
     # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
     _is_chunk = False
 
@@ -70,8 +76,9 @@ class JaxProgram(LoopedProgram):
 
     def _trace(self) -> None:
         self._variables: list[list[Any]] = []
-        # Layouts of rows on which kernels were compiled, or left.
+        # Layouts of rows, and forms, in which kernels were compiled, or left.
         self._tried: set[Any] = set()
+        self._worth_kernels: list[bool] = self._functions.get("worth_kernels", list)
         self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         self._state = self._read_state(purge=False)
         self._signature = _signature(self._state)
@@ -152,14 +159,18 @@ class JaxProgram(LoopedProgram):
 
     def _ready(self, form: tuple[Any, ...], *position: Any) -> tuple[Callable[..., Any], Any]:
         """The program of a form, compiled, and its arguments."""
-        if self._step.has_kernels and self._layout not in self._tried:
-            self._try_kernels(form, *position)
+        if (self._layout, form) not in self._tried:
+            self._tried.add((self._layout, form))
+            if self._has_kernels(form[0] in _LOOPS):
+                self._try_kernels(form, *position)
         wait, arguments = self._compiled(form, self._state, *position)
         return wait(), arguments
 
+    def expect(self, steps: int) -> None:
+        self._steps_to_come = steps
+
     def _try_kernels(self, *form: Any) -> None:
-        """Before the first step on such rows, see whether our kernels can be compiled, whatever the batch."""
-        self._tried.add(self._layout)
+        """Before the first steps on such rows, see whether our kernels can be compiled, whatever the batch."""
         step, reasons = self._step, self.reasons
 
         def compile_all() -> None:
@@ -173,8 +184,8 @@ class JaxProgram(LoopedProgram):
         """What waits for the program of a form, and its arguments."""
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (state, self.data, order, *position)
-        has_left = bool(KernelsLeft(self._functions))
-        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings, has_left)
+        kernels = bool(KernelsLeft(self._functions)), bool(self._worth_kernels)
+        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings, kernels)
         program = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         )
@@ -186,7 +197,7 @@ class JaxProgram(LoopedProgram):
             self.begin_pass(None)
         state = self._devices.copied(self._read_state(purge=False))
         # Of a program with kernels that is found when they are tried.
-        with contextlib.suppress(Exception) if self._step.has_kernels else contextlib.nullcontext():
+        with contextlib.suppress(Exception) if self._has_kernels(True) else contextlib.nullcontext():
             self._compile_forms(state, every_step)
 
     def _compile_forms(self, state: Any, every_step: bool) -> None:
@@ -236,11 +247,35 @@ class JaxProgram(LoopedProgram):
         steps, is_whole = self.full, form == "whole"
         unit, most = (1, steps) if is_whole else (self.unit, min(steps, self.longest or steps))
         looped = functools.partial(loop, output=spec[0], unit=unit, capacity=most if keeps_all else None)
-        is_joinable = self._task == "train" and not isinstance(self._devices, SeveralDevices)
-        joined = self._step.joined if is_joinable else None
+        joined = self._joined()
         run = looped(step) if joined is None else joined.around(looped)
         # Of the whole the host need not ask how it goes on after each iteration, and has time for the next chunk.
         return (lambda state, data, order: run(state, data, order, (0, steps))) if is_whole else run
+
+    def _joined(self) -> JoinedStep | None:
+        """The step with fewer launches, if this program can have it."""
+        if self._task != "train" or isinstance(self._devices, SeveralDevices):
+            return None
+        joined = self._step.joined
+        if joined is None or not joined.kernels or self._is_worth(joined.kernels):
+            return joined
+        return self._step.joined_without_kernels
+
+    def _is_worth(self, kernels: int) -> bool:
+        """Whether so many kernels of ours save more time than it takes to compile them."""
+        if KernelsLeft(self._functions):
+            return False
+        if self._steps_to_come * kernels * _SAVED_BY_A_KERNEL > _FIRST_KERNEL + kernels * _KERNEL:
+            # Nor does another fit of the model go without what was compiled for this one.
+            self._worth_kernels[:] = [True]
+        return bool(self._worth_kernels)
+
+    def _has_kernels(self, is_loop: bool) -> bool:
+        """Whether kernels of ours are in a program, which might not be compiled for this GPU."""
+        # The last batch may be too small for them.
+        self.traced(self.batch_size)
+        joined = self._joined() if is_loop else None
+        return self._step.has_recurrent_kernels or (joined is not None and joined.kernels > 0)
 
     def traced(self, length: int) -> tuple[Any, Any]:
         """The step's jaxpr for batches of this length, and the specification of what it returns.

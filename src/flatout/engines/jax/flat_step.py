@@ -16,9 +16,8 @@ import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
-from .convolution_products import convolution
+from .better_operations import BETTER_MAPPED, Instead
 from .executables import bytes_of
-from .pooled_gradient import select_and_scatter_add
 
 # Calls whose operations are taken as if they stood there: nothing is differentiated any more.
 _CALLS = {
@@ -33,9 +32,6 @@ _CALLS = {
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
 }
-# Operations for which GPUs have no good kernels, some only when they are mapped, and what is computed instead.
-BETTER: dict[str, Callable[..., Any]] = {"select_and_scatter_add": select_and_scatter_add}
-_MAPPED_BETTER = {**BETTER, "conv_general_dilated": convolution}
 
 
 @dataclass(frozen=True)
@@ -90,18 +86,30 @@ class FlatStep:
         value = self._avals[place] if place >= 0 else self.numbers[-1 - place]
         return value.dtype if hasattr(value, "dtype") else np.asarray(value).dtype
 
+    def replaced(self, instead: Mapping[str, Instead]) -> list[Instead]:
+        """What would take the place of some of its operations."""
+        found = []
+        for operation in self.operations:
+            other = instead.get(operation.primitive.name)
+            if other is not None and other.is_better(*map(self._like, operation.operands), **operation.parameters):
+                found.append(other)
+        return found
+
+    def _like(self, place: int) -> Any:
+        return jax.ShapeDtypeStruct(self.shape(place), self.dtype(place))
+
     def run(
-        self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
+        self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Instead] | None = None
     ) -> list[Any]:
         """What the step returns, flat, for flat inputs and these numbers in the place of its own.
 
-        Primitives that are named in `instead` are replaced by functions of the same operands and parameters.
+        For primitives that are named in `instead` that is computed, where it is better.
         """
         at = self.values(inputs, numbers, instead)
         return [at(place) for place in self.results]
 
     def values(
-        self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
+        self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Instead] | None = None
     ) -> Callable[[int], Any]:
         """What there is at each place then."""
         values, instead = list(inputs), instead or {}
@@ -110,8 +118,11 @@ class FlatStep:
             return values[place] if place >= 0 else numbers[-1 - place]
 
         for operation in self.operations:
-            operands, function = map(at, operation.operands), instead.get(operation.primitive.name)
-            found = operation.bind(*operands) if function is None else function(*operands, **operation.parameters)
+            operands, other = [*map(at, operation.operands)], instead.get(operation.primitive.name)
+            if other is not None and other.is_better(*operands, **operation.parameters):
+                found = other.function(*operands, **operation.parameters)
+            else:
+                found = operation.bind(*operands)
             values.extend(found if operation.primitive.multiple_results else [found])
         return at
 
@@ -236,6 +247,6 @@ def mapped(step: FlatStep, lifted: Sequence[int]) -> Callable[[list[Any], list[A
         own = list(step.numbers)
         for place, number in zip(lifted, numbers, strict=True):
             own[place] = number
-        return step.run([*state, *batch], own, _MAPPED_BETTER)
+        return step.run([*state, *batch], own, BETTER_MAPPED)
 
     return jax.vmap(one)

@@ -19,21 +19,21 @@ import numpy as np
 from jax import lax
 
 from .alike_updates import AlikeUpdates, Place, VariableCell
+from .better_operations import BETTER, BETTER_WITHOUT_KERNELS
 from .executables import primitives
-from .flat_step import BETTER, FlatOperation, FlatStep, flattened
+from .flat_step import FlatOperation, FlatStep, flattened
 from .gathered_step import gathered
 
 # The value at a place.
 _At = Callable[[int], Any]
 
 
-def with_fewer_launches(jaxpr: Any, spec: tuple[Any, Any]) -> JoinedStep | None:
+def with_fewer_launches(jaxpr: Any, spec: tuple[Any, Any], has_kernels: bool = True) -> JoinedStep | None:
     """A step with fewer launches; None if there are none to spare, or parts of it shall be computed twice."""
     if not spares_launches() or primitives(jaxpr.jaxpr) & {"checkpoint", "remat", "remat2"}:
         return None
-    flat = flattened(jaxpr)
-    step = JoinedStep(flat, spec)
-    return step if step.alike or any(operation.primitive.name in BETTER for operation in flat.operations) else None
+    step = JoinedStep(flattened(jaxpr), spec, has_kernels)
+    return step if step.alike or step.is_better else None
 
 
 def spares_launches() -> bool:
@@ -47,13 +47,19 @@ class JoinedStep:
     Args:
         flat: The step; its inputs are the state and the batch.
         spec: Of what it returns: its output and the state.
+        has_kernels: Whether kernels of ours may take the place of operations.
 
     Attributes:
         alike: How many variables, each with what is updated with it, are joined in each array.
+        is_better: Whether anything takes the place of an operation.
+        kernels: How many kernels do.
     """
 
-    def __init__(self, flat: FlatStep, spec: tuple[Any, Any]):
+    def __init__(self, flat: FlatStep, spec: tuple[Any, Any], has_kernels: bool = True):
         self._flat, self._structure = flat, jax.tree.structure(spec)
+        self._instead = BETTER if has_kernels else BETTER_WITHOUT_KERNELS
+        replaced = flat.replaced(self._instead)
+        self.is_better, self.kernels = bool(replaced), sum(other.is_kernel for other in replaced)
         leaves, self._state_structure = jax.tree.flatten(spec[1])
         self._count = len(leaves)
         self._updates = AlikeUpdates(flat, self._count)
@@ -100,7 +106,7 @@ class JoinedStep:
     def __call__(self, state: tuple[list[Any], list[Any]], batch: Any) -> tuple[Any, Any]:
         """`(output, state)` of a step."""
         flat, before = self._flat, iter(state[0])
-        at = flat.values([*jax.tree.leaves(self.split(state)), *jax.tree.leaves(batch)], flat.numbers, BETTER)
+        at = flat.values([*jax.tree.leaves(self.split(state)), *jax.tree.leaves(batch)], flat.numbers, self._instead)
         output, others = jax.tree.unflatten(self._structure, [at(place) for place in flat.results])
         joined: list[Any] = []
         for group in self._groups:

@@ -17,12 +17,16 @@ from jax import lax
 _MOST_PLACES = 64
 
 
-def select_and_scatter_add(source: Any, operand: Any, **parameters: Any) -> Any:
-    """What `lax.select_and_scatter_add_p` computes, with its parameters."""
+def can_be_masked(source: Any, operand: Any, **parameters: Any) -> bool:
+    """Whether it is of a maximum, and no windows overlap."""
     window, strides = parameters["window_dimensions"], parameters["window_strides"]
     is_max = parameters["select_prim"] is lax.ge_p and math.prod(window) <= _MOST_PLACES
-    if not is_max or tuple(window) != tuple(strides) or any(map(any, parameters["padding"])):
-        return lax.select_and_scatter_add_p.bind(source, operand, **parameters)
+    return is_max and tuple(window) == tuple(strides) and not any(map(any, parameters["padding"]))
+
+
+def masked(source: Any, operand: Any, **parameters: Any) -> Any:
+    """What `lax.select_and_scatter_add_p` computes, where it can be masked."""
+    window = parameters["window_dimensions"]
     # Windows side by side: each axis is a number of windows, and a place in the window.
     whole = tuple(count * size for count, size in zip(source.shape, window, strict=True))
     pairs = tuple(itertools.chain.from_iterable(zip(source.shape, window, strict=True)))

@@ -26,13 +26,17 @@ class TracedStep:
     reasons: tuple[Reason, ...] = ()
 
     @property
-    def has_kernels(self) -> bool:
+    def has_recurrent_kernels(self) -> bool:
         return any(why.code == "recurrent_kernels" for why in self.reasons)
 
     @functools.cached_property
     def joined(self) -> JoinedStep | None:
         """The same with fewer launches, if there are any to spare."""
         return with_fewer_launches(self.jaxpr, self.spec)
+
+    @functools.cached_property
+    def joined_without_kernels(self) -> JoinedStep | None:
+        return with_fewer_launches(self.jaxpr, self.spec, has_kernels=False)
 
 
 def traced_step(model: Any, task: Task, state: Any, batch: Structure, in_stock_function: bool) -> TracedStep:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+from flatout.engines.jax import triton_gpu
 from flatout.engines.jax.recurrent import recurrent_choice as choice
 
 pytestmark = pytest.mark.backend("jax")
@@ -22,7 +23,7 @@ class OwnCell(layers.LSTMCell):
 @pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Have a GPU of some compute capability."""
-    return lambda capability: monkeypatch.setattr(choice, "_capability", lambda: capability)
+    return lambda capability: monkeypatch.setattr(triton_gpu, "capability", lambda: capability)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_few_sequences_are_divided_among_the_multiprocessors(
     on_gpu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_gpu("9.0")
-    monkeypatch.setattr(choice, "_cores", lambda: 100)
+    monkeypatch.setattr(triton_gpu, "cores", lambda: 100)
 
     def rows(cell: Any, sequences: int) -> int:
         form = choice.form_for(cell, sequences)

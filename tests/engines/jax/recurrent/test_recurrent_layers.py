@@ -16,7 +16,7 @@ import pytest
 from keras import layers
 
 import flatout
-from flatout.engines.jax import executables
+from flatout.engines.jax import executables, triton_gpu
 from flatout.engines.jax.recurrent import recurrent_choice, recurrent_layers
 from flatout.engines.jax.recurrent.recurrent_layers import reasons_of, recurrent_kernels
 from flatout.seam.trainers import stock_has_traced
@@ -219,7 +219,7 @@ def test_a_fit_goes_on_with_keras_own_code_where_a_kernel_cannot_be(
 ) -> None:
     expected = trained(keras.Model.fit)
     # A GPU that is none: its kernels are chosen, and no compiler has them.
-    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
+    monkeypatch.setattr(triton_gpu, "capability", lambda: "9.0")
     if fails == "compiled":
         monkeypatch.setattr(recurrent_layers, "recurrence", _unknown_to_xla)
     with flatout.options(force=True):
@@ -235,7 +235,7 @@ def test_a_fit_goes_on_with_keras_own_code_where_a_kernel_cannot_be(
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels of a GPU, on a CPU."""
     real = recurrent_layers.recurrent_kernels
-    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
+    monkeypatch.setattr(triton_gpu, "capability", lambda: "9.0")
     monkeypatch.setattr(recurrent_layers, "recurrent_kernels", lambda: real(interpret=True))
 
 
@@ -277,7 +277,7 @@ def test_kernels_are_left_before_the_first_step_or_not_at_all(monkeypatch: pytes
 
 
 def test_a_kernel_that_cannot_be_traced_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
+    monkeypatch.setattr(triton_gpu, "capability", lambda: "9.0")
 
     def fails(*_: Any) -> Any:
         raise AttributeError("another version of Pallas")

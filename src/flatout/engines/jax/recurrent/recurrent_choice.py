@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from keras import activations, layers, ops
 from keras.src import backend
 
+from flatout.engines.jax import triton_gpu
 from flatout.seam.layers import all_layers
 
 from . import cells
@@ -33,16 +33,12 @@ _MOST_UNITS = 128
 # those have that are made for data centres.
 _SHARED_MEMORY = 99 * 1024
 _MORE_SHARED_MEMORY = {"8.0": 163 * 1024, "9.0": 227 * 1024, "10.0": 227 * 1024, "10.3": 227 * 1024}
-_OLDEST_GPU = 8.0
 
 
 def has_kernels_for(model: Any) -> bool:
     """Whether there is a layer in a model for which we have kernels, and a GPU that Triton compiles them for."""
-    try:
-        is_fit = float(_capability()) >= _OLDEST_GPU
-    except ValueError:  # A GPU of another maker.
-        return False
-    return is_fit and any(isinstance(layer, layers.RNN) and not obstacle_of_layer(layer) for layer in all_layers(model))
+    has_some = any(isinstance(layer, layers.RNN) and not obstacle_of_layer(layer) for layer in all_layers(model))
+    return has_some and triton_gpu.compiles_triton()
 
 
 def obstacle_of_layer(layer: Any) -> str:
@@ -82,25 +78,16 @@ def form_for(cell: Any, sequences: int | None = None) -> Form | None:
     own, units, dtype = CELLS[type(cell)], filled_units(cell.units), cell.compute_dtype
     if sequences is not None and len(own.products) * units**2 <= _MOST_IN_REGISTERS:
         for rows, most in _MOST_SEQUENCES_OF_A_CORE.items():
-            if sequences <= most * _cores():
+            if sequences <= most * triton_gpu.cores():
                 return Form(own, (False,), rows=rows)
     is_split = dtype == "float32" and units > _MOST_IN_FLOAT32[own]
     row = units * (_PARTS * _BYTES["bfloat16"] if is_split else _BYTES[dtype])
     kernel, products = units * row, len(own.products)
     # Besides, there is a tile of what is multiplied by each.
-    room = _MORE_SHARED_MEMORY.get(_capability(), _SHARED_MEMORY) - (products + 1) * TILE * row
+    room = _MORE_SHARED_MEMORY.get(triton_gpu.capability(), _SHARED_MEMORY) - (products + 1) * TILE * row
     if units > _MOST_UNITS or kernel > room:
         return None
     return Form(own, (False,), is_split=is_split, reloads=products * kernel > room)
-
-
-def _cores() -> int:
-    """Multiprocessors of the GPU."""
-    return int(getattr(jax.local_devices()[0], "core_count", 1))
-
-
-def _capability() -> str:
-    return str(getattr(jax.local_devices()[0], "compute_capability", "0"))
 
 
 def obstacle_of_call(layer: Any, sequences: Any, mask: Any, training: Any, is_half: bool = False) -> str:

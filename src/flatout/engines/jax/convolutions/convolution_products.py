@@ -11,67 +11,28 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
+from .convolution_shape import ConvolutionShape
+
 # As many slices are laid out at most; a window of 7 by 7 is the largest that is common.
 _MOST_SLICES = 64
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """What is known of a convolution without its values, along each axis of the window."""
-
-    parameters: dict[str, Any]
-    lengths: tuple[int, ...]
-    window: tuple[int, ...]
-
-    @property
-    def result(self) -> tuple[int, ...]:
-        """Positions of the result."""
-        given = self.parameters
-        axes = zip(
-            self.lengths, self.window, given["padding"], given["lhs_dilation"], self.spacing, self.strides, strict=True
-        )
-        found = []
-        for length, size, (low, high), spread, space, stride in axes:
-            covered = (length - 1) * spread + 1 + low + high - (size - 1) * space - 1
-            found.append(max(0, covered // stride + 1))
-        return tuple(found)
-
-    @property
-    def strides(self) -> tuple[int, ...]:
-        return tuple(self.parameters["window_strides"])
-
-    @property
-    def spacing(self) -> tuple[int, ...]:
-        return tuple(self.parameters["rhs_dilation"])
-
-    @property
-    def products(self) -> dict[str, Any]:
-        """The parameters of a product in its place."""
-        return {name: self.parameters[name] for name in ("precision", "preferred_element_type")}
 
 
 def convolution(lhs: Any, rhs: Any, **parameters: Any) -> Any:
     """What `lax.conv_general_dilated_p` computes, with its parameters."""
     numbers = parameters["dimension_numbers"]
-    lengths, window = (
-        tuple(operand.shape[axis] for axis in spec[2:])
-        for operand, spec in ((lhs, numbers.lhs_spec), (rhs, numbers.rhs_spec))
-    )
-    shape = _Shape(parameters, lengths, window)
-    positions, places = math.prod(shape.result), math.prod(window)
-    is_grouped = parameters["feature_group_count"] != 1 or parameters["batch_group_count"] != 1
-    if is_grouped or positions == 0 or min(places, positions) > _MOST_SLICES:
+    shape = ConvolutionShape.of(lhs, rhs, parameters)
+    positions, places = math.prod(shape.result), math.prod(shape.window)
+    if shape.is_grouped or positions == 0 or min(places, positions) > _MOST_SLICES:
         return lax.conv_general_dilated_p.bind(lhs, rhs, **parameters)
     features, results = (rhs.shape[axis] for axis in (numbers.rhs_spec[1], numbers.rhs_spec[0]))
     if places > positions:
         found = _laid_out_over_result(lhs, rhs, shape)
-    elif set(shape.strides) == {1} and math.prod(lengths) * results < positions * features:
+    elif set(shape.strides) == {1} and math.prod(shape.lengths) * results < positions * features:
         found = _multiplied_first(lhs, rhs, shape)
     else:
         found = _laid_out_over_window(lhs, rhs, shape)
@@ -80,7 +41,7 @@ def convolution(lhs: Any, rhs: Any, **parameters: Any) -> Any:
     return jnp.transpose(found, sorted(range(found.ndim), key=lambda axis: (batch, *spatial, feature)[axis]))
 
 
-def _laid_out_over_window(lhs: Any, rhs: Any, shape: _Shape) -> Any:
+def _laid_out_over_window(lhs: Any, rhs: Any, shape: ConvolutionShape) -> Any:
     """Each place of the window beside the others, for all positions of the result."""
     numbers = shape.parameters["dimension_numbers"]
     batch, feature, *spatial = numbers.lhs_spec
@@ -93,7 +54,7 @@ def _laid_out_over_window(lhs: Any, rhs: Any, shape: _Shape) -> Any:
     return jnp.transpose(found, (*(left.index(axis) for axis in (batch, *spatial)), len(left)))
 
 
-def _multiplied_first(lhs: Any, rhs: Any, shape: _Shape) -> Any:
+def _multiplied_first(lhs: Any, rhs: Any, shape: ConvolutionShape) -> Any:
     """What each position of the operand gives to all places of the window, added up where it belongs."""
     numbers, given = shape.parameters["dimension_numbers"], shape.parameters
     batch, feature, *spatial = numbers.lhs_spec
@@ -119,7 +80,7 @@ def _multiplied_first(lhs: Any, rhs: Any, shape: _Shape) -> Any:
     return found.astype(dtype)
 
 
-def _laid_out_over_result(lhs: Any, rhs: Any, shape: _Shape) -> Any:
+def _laid_out_over_result(lhs: Any, rhs: Any, shape: ConvolutionShape) -> Any:
     """What the whole window covers, for each position of the result beside the others."""
     numbers = shape.parameters["dimension_numbers"]
     batch, feature, *spatial = numbers.lhs_spec
@@ -140,7 +101,7 @@ def _kernel(rhs: Any, spec: Any) -> Any:
     return kernel.reshape(-1, *kernel.shape[-2:])
 
 
-def _spread(lhs: Any, shape: _Shape) -> Any:
+def _spread(lhs: Any, shape: ConvolutionShape) -> Any:
     """The operand padded, and with zeros between its entries."""
     edges = [(0, 0, 0)] * lhs.ndim
     spatial = shape.parameters["dimension_numbers"].lhs_spec[2:]

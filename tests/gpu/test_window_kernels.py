@@ -19,7 +19,7 @@ if keras.config.backend() == "jax":
     import jax.numpy as jnp
     from jax import lax
 
-    from flatout.engines.jax import engine, triton_gpu
+    from flatout.engines.jax import traced_step, triton_gpu
     from flatout.engines.jax.better_operations import BETTER
     from flatout.engines.jax.flat_step import flattened
 
@@ -64,7 +64,7 @@ def test_they_are_as_accurate_as_those_of_cudnn(shape: Any, padding: str, stride
 
 
 def test_a_fit_comes_out_as_with_keras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_SAVED_BY_A_KERNEL", 1.0)
+    monkeypatch.setattr(traced_step, "_SAVED_BY_A_KERNEL", 1.0)
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(700, 30, 30, 3)).astype("float32"), draw.integers(0, 10, 700)
 

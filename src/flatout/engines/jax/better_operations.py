@@ -8,7 +8,7 @@ from typing import Any
 
 from .convolutions.convolution_products import convolution
 from .convolutions.few_features import by_kernel, has_kernel
-from .pooled_gradient import can_be_masked, masked
+from .convolutions.pooled_gradient import can_be_masked, masked
 
 
 def _always(*operands: Any, **parameters: Any) -> bool:

@@ -29,7 +29,7 @@ from .gathered_step import on_rows
 from .joined_step import JoinedStep
 from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
-from .traced_step import KernelsLeft, TracedStep, traced_step, traced_step_with_kernels
+from .traced_step import KernelChoice, TracedStep, traced_step, traced_step_with_kernels
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 STATE_PARTS = {
@@ -37,8 +37,6 @@ STATE_PARTS = {
     "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
     "predict": ("trainable_variables", "non_trainable_variables"),
 }
-# Seconds that a step becomes shorter by a kernel, and what it takes to compile the first one, and each (H200).
-_SAVED_BY_A_KERNEL, _FIRST_KERNEL, _KERNEL = 15e-6, 1.5, 0.1
 # Forms that take more than one step.
 _LOOPS = ("loop", "whole")
 # Settings of jax that change what a program computes; the user may set them between calls.
@@ -78,13 +76,12 @@ class JaxProgram(LoopedProgram):
         self._variables: list[list[Any]] = []
         # Layouts of rows, and forms, in which kernels were compiled, or left.
         self._tried: set[Any] = set()
-        self._worth_kernels: list[bool] = self._functions.get("worth_kernels", list)
         self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         self._state = self._read_state(purge=False)
-        self._signature = _signature(self._state)
+        self._signature = jax_cache.signature_of(self._state)
         jaxpr, (output, after) = self.traced(self.batch_size)
         self.cost = cost_of(jaxpr.jaxpr)
-        if _signature(after) != self._signature:
+        if jax_cache.signature_of(after) != self._signature:
             raise TypeError("the step changes the shape or dtype of a variable")
         if isinstance(self._devices, SeveralDevices) and jaxpr.effects:
             raise TypeError("the step does more than compute, which several devices would do at once")
@@ -145,10 +142,10 @@ class JaxProgram(LoopedProgram):
         if self._state is None or model._jax_state_synced:
             # A callback, or the pass before, has put the state back into the variables.
             with Uninterrupted():
-                self._state = _unshared(self._read_state(purge=True), self._kept_values())
+                self._state = jax_cache.unshared(self._read_state(purge=True), self._kept_values())
                 model._jax_state_synced = False
             self._state = self._devices.copied(self._state)
-            self._signature = _signature(self._state)
+            self._signature = jax_cache.signature_of(self._state)
         run, arguments = self._ready(form, *position)
         with Uninterrupted():
             outputs, self._state = run(*arguments)
@@ -177,14 +174,14 @@ class JaxProgram(LoopedProgram):
             for one, *position in (form, (("rest",),)) if self.rest else (form,):
                 self._compiled(one, self._state, *position)[0]()
 
-        if not KernelsLeft(self._functions).if_at_fault(compile_all):
+        if not KernelChoice(self._functions).if_at_fault(compile_all):
             self._step, self.reasons = step, reasons
 
     def _compiled(self, form: tuple[Any, ...], state: Any, *position: Any) -> tuple[Callable[[], Any], Any]:
         """What waits for the program of a form, and its arguments."""
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (state, self.data, order, *position)
-        kernels = bool(KernelsLeft(self._functions)), bool(self._worth_kernels)
+        kernels = KernelChoice(self._functions).key
         key = (form, self.unit, self.longest, self._signature, self._layout, self._settings, kernels)
         program = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
@@ -256,19 +253,7 @@ class JaxProgram(LoopedProgram):
         """The step with fewer launches, if this program can have it."""
         if self._task != "train" or isinstance(self._devices, SeveralDevices):
             return None
-        joined = self._step.joined
-        if joined is None or not joined.kernels or self._is_worth(joined.kernels):
-            return joined
-        return self._step.joined_without_kernels
-
-    def _is_worth(self, kernels: int) -> bool:
-        """Whether so many kernels of ours save more time than it takes to compile them."""
-        if KernelsLeft(self._functions):
-            return False
-        if self._steps_to_come * kernels * _SAVED_BY_A_KERNEL > _FIRST_KERNEL + kernels * _KERNEL:
-            # Nor does another fit of the model go without what was compiled for this one.
-            self._worth_kernels[:] = [True]
-        return bool(self._worth_kernels)
+        return KernelChoice(self._functions).joined(self._step, self._steps_to_come)
 
     def _has_kernels(self, is_loop: bool) -> bool:
         """Whether kernels of ours are in a program, which might not be compiled for this GPU."""
@@ -284,17 +269,17 @@ class JaxProgram(LoopedProgram):
         """
         batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self.data)
         leaves, structure = jax.tree.flatten(batch)
-        left = KernelsLeft(self._functions)
+        kernels = KernelChoice(self._functions)
         # XLA does not divide a kernel among devices.
         is_divided = isinstance(self._devices, SeveralDevices)
-        has_kernels = not is_divided and not left and has_kernels_for(self._model)
+        has_kernels = not is_divided and not kernels.are_left and has_kernels_for(self._model)
         shapes = ((leaf.shape, leaf.dtype) for leaf in leaves)
         key = (structure, *shapes, self._signature, self._settings, has_kernels)
-        self._step = self._functions.get(key, lambda: self._traced(batch, has_kernels, left))
-        self.reasons = self._step.reasons if is_divided else (*self._step.reasons, *left.reasons)
+        self._step = self._functions.get(key, lambda: self._traced(batch, has_kernels, kernels))
+        self.reasons = self._step.reasons if is_divided else (*self._step.reasons, *kernels.reasons)
         return self._step.jaxpr, self._step.spec
 
-    def _traced(self, batch: Structure, has_kernels: bool, left: KernelsLeft) -> TracedStep:
+    def _traced(self, batch: Structure, has_kernels: bool, kernels: KernelChoice) -> TracedStep:
         state = self._read_state(purge=False) if self._state is None else self._state
         failure = None
         if has_kernels:
@@ -305,7 +290,7 @@ class JaxProgram(LoopedProgram):
         # What is wrong with the model's own code fails here, again.
         step = traced_step(self._model, self._task, state, batch, self._is_for_good)
         if failure is not None:
-            left.leave(failure)
+            kernels.leave(failure)
         return step
 
 
@@ -313,28 +298,6 @@ def _value(variable: Any) -> Any:
     # `variable.value` looks for scopes first, none of which is open here: 5 us a variable.
     value = variable._value
     return variable.value if value is None else value
-
-
-def _signature(state: Any) -> tuple[Any, ...]:
-    leaves, structure = jax.tree.flatten(state)
-    return (structure, *((tuple(leaf.shape), jnp.dtype(leaf.dtype)) for leaf in leaves))
-
-
-def _unshared(state: Any, kept: list[Any]) -> Any:
-    """Copy arrays that occur twice, or also in `kept`: a donated buffer may be given once only, and is gone then.
-
-    Keras' exponential moving average leaves a weight and its average in one buffer, and stock `evaluate` after
-    `fit` then fails with "Array has been deleted".
-    """
-    seen = {id(value) for value in kept}
-
-    def once(leaf: Any) -> Any:
-        if id(leaf) in seen:
-            return jnp.copy(leaf)
-        seen.add(id(leaf))
-        return leaf
-
-    return jax.tree.map(once, state)
 
 
 class JaxEngine(Engine):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxprs_in_params
 
@@ -82,6 +83,28 @@ def bytes_of(constant: Any) -> bytes:
     if jax.dtypes.issubdtype(getattr(constant, "dtype", np.float32), jax.dtypes.prng_key):
         constant = jax.random.key_data(constant)
     return np.asarray(constant).tobytes()
+
+
+def signature_of(state: Any) -> tuple[Any, ...]:
+    leaves, structure = jax.tree.flatten(state)
+    return (structure, *((tuple(leaf.shape), jnp.dtype(leaf.dtype)) for leaf in leaves))
+
+
+def unshared(state: Any, kept: list[Any]) -> Any:
+    """Copy arrays that occur twice, or also in `kept`: a donated buffer may be given once only, and is gone then.
+
+    Keras' exponential moving average leaves a weight and its average in one buffer, and stock `evaluate` after
+    `fit` then fails with "Array has been deleted".
+    """
+    seen = {id(value) for value in kept}
+
+    def once(leaf: Any) -> Any:
+        if id(leaf) in seen:
+            return jnp.copy(leaf)
+        seen.add(id(leaf))
+        return leaf
+
+    return jax.tree.map(once, state)
 
 
 def _place(leaf: Any) -> Any:

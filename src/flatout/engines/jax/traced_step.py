@@ -16,6 +16,9 @@ from flatout.seam.trainers import stock_step
 
 from .joined_step import JoinedStep, with_fewer_launches
 
+# Seconds that a step becomes shorter by a kernel, and what it takes to compile the first one, and each (H200).
+_SAVED_BY_A_KERNEL, _FIRST_KERNEL, _KERNEL = 15e-6, 1.5, 0.1
+
 
 @dataclass(frozen=True)
 class TracedStep:
@@ -63,18 +66,35 @@ def _apart(function: Any) -> Any:
     return jax.jit(lambda state, batch: python(state, batch))
 
 
-class KernelsLeft:
-    """Whether a model's kernels were left, and why: kept beside its functions, so that nobody need try again."""
+class KernelChoice:
+    """Whether a model has kernels of ours, or why they were left: kept beside its functions, for its next fits."""
 
     def __init__(self, functions: Functions):
         self._why: list[Reason] = functions.get("kernels_left", list)
+        self._were_worth: list[bool] = functions.get("kernels_were_worth", list)
 
-    def __bool__(self) -> bool:
+    @property
+    def key(self) -> tuple[bool, bool]:
+        """What tells programs that were compiled with another choice apart."""
+        return self.are_left, bool(self._were_worth)
+
+    @property
+    def are_left(self) -> bool:
         return bool(self._why)
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         return tuple(self._why)
+
+    def joined(self, step: TracedStep, steps: int) -> JoinedStep | None:
+        """The step with fewer launches, with kernels in it if in so many steps they save what compiling them takes."""
+        joined = step.joined
+        if joined is None or not joined.kernels:
+            return joined
+        if steps * joined.kernels * _SAVED_BY_A_KERNEL > _FIRST_KERNEL + joined.kernels * _KERNEL:
+            # A shorter fit that follows does not go without what is there.
+            self._were_worth[:] = [True]
+        return joined if self._were_worth and not self.are_left else step.joined_without_kernels
 
     def leave(self, error: Exception) -> None:
         self._why[:] = [reason("kernels_left", in_short(error))]
@@ -89,4 +109,4 @@ class KernelsLeft:
                 compile_all()
             except Exception:
                 self._why.clear()
-        return bool(self)
+        return self.are_left

@@ -17,7 +17,7 @@ from jax import lax
 from keras import layers
 
 import flatout
-from flatout.engines.jax import better_operations, engine, joined_step, triton_gpu
+from flatout.engines.jax import better_operations, engine, joined_step, traced_step, triton_gpu
 from flatout.engines.jax.better_operations import BETTER, Instead
 from flatout.engines.jax.convolutions.few_features import by_kernel, has_kernel
 from flatout.engines.jax.flat_step import FlatStep, flattened
@@ -171,7 +171,7 @@ def test_a_long_fit_has_them_where_they_can_be_compiled(
 ) -> None:
     expected = trained("stock")
     used = kernels_taken(fails)
-    monkeypatch.setattr(engine, "_SAVED_BY_A_KERNEL", 1.0)
+    monkeypatch.setattr(traced_step, "_SAVED_BY_A_KERNEL", 1.0)
     model = trained("jax")
     assert used
     codes = [why.code for why in flatout.explain()[-1].reasons]
@@ -186,7 +186,7 @@ def test_a_short_fit_does_not_compile_them_and_has_those_that_are_there(
     used = kernels_taken(False)
     model = trained("jax")
     assert not used
-    monkeypatch.setattr(engine, "_SAVED_BY_A_KERNEL", 1.0)
+    monkeypatch.setattr(traced_step, "_SAVED_BY_A_KERNEL", 1.0)
     fit(model, "jax")
     count = len(used)
     assert count

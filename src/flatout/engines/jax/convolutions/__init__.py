@@ -1,1 +1,1 @@
-"""Convolutions that a GPU has no good kernels for, as products or as kernels of ours."""
+"""Convolutions and poolings that a GPU has no good kernels for, as other operations or as kernels of ours."""

@@ -9,7 +9,6 @@ import functools
 import math
 import warnings
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +28,7 @@ from flatout.engines.torch.graph.codegen import compile_graph
 from flatout.engines.torch.graph.step_graph import Graph, is_random
 
 from .device_clock import DeviceClock
+from .graph_outputs import GraphOutputs
 from .host_seeds import HostSeeds
 from .step_loop import Loop, Rows
 from .tuned import in_tuned_thread
@@ -319,7 +319,7 @@ class _Launches:
         finally:
             torch.cuda.set_sync_debug_mode(mode)
 
-    def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, _Outputs]:
+    def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, GraphOutputs]:
         step = compile_graph(_without_reseeds(graph), self._captured.calls.of)
         launch = torch.cuda.CUDAGraph()
         for generator in _generators(graph):
@@ -332,35 +332,10 @@ class _Launches:
                 for _ in range(steps):
                     results = step(*self._batch())
                     self._position.add_(1)
-                outputs = _Outputs(results)
+                outputs = GraphOutputs(results)
             finally:
                 launch.capture_end()
         return launch, outputs
-
-
-class _Outputs:
-    """What a graph leaves in its own memory; made inside its capture.
-
-    Scalars of the commonest dtype are joined there, so that a step's logs cost one copy.
-    """
-
-    def __init__(self, outputs: list[Any]) -> None:
-        dtypes = Counter(output.dtype for output in outputs if _is_scalar(output))
-        commonest = dtypes.most_common(1)[0][0] if dtypes else None
-        self._joined = [n for n, output in enumerate(outputs) if _is_scalar(output) and output.dtype == commonest]
-        self._stack = torch.stack([outputs[n] for n in self._joined]) if self._joined else None
-        self._others = [None if n in self._joined else output for n, output in enumerate(outputs)]
-
-    def copy(self) -> list[Any]:
-        copies = [output.clone() if isinstance(output, torch.Tensor) else output for output in self._others]
-        if self._stack is not None:
-            for number, scalar in zip(self._joined, self._stack.clone().unbind(), strict=True):
-                copies[number] = scalar
-        return copies
-
-
-def _is_scalar(output: Any) -> bool:
-    return isinstance(output, torch.Tensor) and output.ndim == 0
 
 
 @contextmanager

@@ -17,7 +17,9 @@ from keras import layers
 from scripts import run
 
 import flatout
+from flatout.doctor import diagnose
 from flatout.doctor.diagnose import examine
+from flatout.doctor.measuring import flatout_runs
 from flatout.training.arguments import bound
 
 pytestmark = pytest.mark.slow
@@ -86,6 +88,19 @@ def state(model: Any) -> list[Any]:
     return [keras.ops.convert_to_numpy(variable.value) for variable in variables]
 
 
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast flatout's own steps are is not asked; with a callback that sleeps, they are most of the time."""
+    monkeypatch.setattr(flatout_runs, "_REPEATS", 1)
+
+
+@pytest.fixture
+def in_brief(once: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor are lines looked for."""
+    monkeypatch.setattr(diagnose, "_SECONDS_SAMPLED", 0.3)
+
+
+@pytest.mark.usefixtures("in_brief")
 @pytest.mark.parametrize("kind", ["arrays", "generator", "PyDataset"])
 def test_a_fit_goes_on_as_if_nothing_had_happened(kind: str) -> None:
     expected = network()
@@ -105,6 +120,7 @@ def test_a_fit_goes_on_as_if_nothing_had_happened(kind: str) -> None:
 
 
 @pytest.mark.turns
+@pytest.mark.usefixtures("in_brief")
 def test_the_model_and_its_callbacks_are_left_alone() -> None:
     model, callback = network(), Counted()
     x, y = rows()
@@ -121,6 +137,7 @@ def test_the_model_and_its_callbacks_are_left_alone() -> None:
 
 
 @pytest.mark.turns
+@pytest.mark.usefixtures("once")
 def test_a_slow_callback_is_found_with_its_line() -> None:
     x, y = rows()
     # Many steps, beside which nothing counts that Keras does between two epochs.
@@ -137,6 +154,7 @@ def test_a_slow_callback_is_found_with_its_line() -> None:
 
 
 @pytest.mark.turns
+@pytest.mark.usefixtures("once")
 def test_a_slow_generator_is_found_with_its_line() -> None:
     def slow() -> Iterator[Any]:
         x, y = rows()
@@ -157,6 +175,7 @@ class AtTheEnd(keras.callbacks.Callback):
 
 
 @pytest.mark.turns
+@pytest.mark.usefixtures("once")
 def test_a_slow_end_of_an_epoch_is_found_with_its_line() -> None:
     x, y = rows()
     found = flatout.diagnose(network(), x, y, budget=BUDGET, callbacks=[AtTheEnd()], epochs=200, verbose=0)
@@ -169,6 +188,7 @@ def test_a_slow_end_of_an_epoch_is_found_with_its_line() -> None:
 
 
 @pytest.mark.turns
+@pytest.mark.usefixtures("in_brief")
 def test_a_file_that_a_callback_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
     (tmp_path / "other").mkdir()
@@ -185,6 +205,7 @@ def test_a_file_that_a_callback_writes_is_named(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.turns
 @pytest.mark.backend("jax")
+@pytest.mark.usefixtures("in_brief")
 def test_batches_of_many_shapes_are_compiled_again_and_again() -> None:
     model = keras.Sequential([layers.Embedding(10, 4), layers.GlobalAveragePooling1D(), layers.Dense(1)])
     model.compile("sgd", "mse")
@@ -202,6 +223,7 @@ def test_batches_of_many_shapes_are_compiled_again_and_again() -> None:
 
 
 @pytest.mark.turns
+@pytest.mark.usefixtures("in_brief")
 def test_what_lambdas_do_at_batches_counts_and_what_libraries_do_is_left(tmp_path: Path) -> None:
     slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.2))
 
@@ -228,6 +250,7 @@ def test_data_that_end_too_soon_fail_with_what_was_read_put_back() -> None:
 
 @pytest.mark.turns
 @pytest.mark.backend("torch")
+@pytest.mark.usefixtures("in_brief")
 def test_another_optimizer_and_frames() -> None:
     import pandas as pd
 
@@ -253,6 +276,7 @@ def test_another_optimizer_and_frames() -> None:
 
 @pytest.mark.turns
 @pytest.mark.backend("jax")
+@pytest.mark.usefixtures("in_brief")
 def test_several_steps_in_one_execution() -> None:
     model = network()
     model.compile("adam", "mse", steps_per_execution=4)
@@ -300,7 +324,7 @@ if len(sys.argv) > 1:
 def test_the_command_ends_the_script_or_goes_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_SCRIPT)
     plain = run(tmp_path, "train.py", "go")
-    doctor = ("-m", "flatout", "doctor", "--budget", "3", "--json", "d.json", "--html", "d.html", "--trace", "t.json")
+    doctor = ("-m", "flatout", "doctor", "--budget", "1", "--json", "d.json", "--html", "d.html", "--trace", "t.json")
     stopped = run(tmp_path, *doctor, "train.py", "go")
     assert (stopped.returncode, stopped.stdout) == (0, "")
     assert "-bound" in stopped.stderr or "Not separable" in stopped.stderr

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import fewer_collections  # noqa: F401
+import fewer_collections
 import pytest
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
@@ -78,6 +78,8 @@ def pytest_configure(config: pytest.Config) -> None:
         _bound_kept_programs(config.cache)
     if is_worker or not config.getoption("numprocesses", None):
         _keep_compiled_programs(config.cache)
+        # Before any file of tests is imported: the torch engine asks the collector who holds the user's code.
+        fewer_collections.set_aside_imports()
 
 
 def pytest_unconfigure() -> None:

@@ -6,3 +6,12 @@
 import gc
 
 gc.set_threshold(20_000, 10, 10)
+
+
+def set_aside_imports() -> None:
+    """What Keras imports is out of the collector's sight: a third of a second for each full collection otherwise."""
+    import keras
+
+    # This imports tensorflow, whatever the backend.
+    keras.utils.set_random_seed(0)
+    gc.freeze()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,24 @@ def alone(make: Any, point: dict[str, Any], rows: Any = slice(None), **arguments
     with flatout.options(force=True):
         history = flatout.fit(model, X[rows], Y[rows], batch_size=BATCH, verbose=0, **arguments)
     return model, history.history
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, Any]:
+    return {}
+
+
+@pytest.fixture
+def alone_once(request: pytest.FixtureRequest, known: dict[str, Any]) -> Callable[..., Any]:
+    """By itself a model comes out the same, whichever way the others run."""
+
+    def once(make: Any, point: dict[str, Any], *rows: Any, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+        key = f"{request.node.originalname} {point}"
+        if key not in known:
+            known[key] = alone(make, point, *rows, **arguments)
+        return known[key]
+
+    return once
 
 
 def assert_same(many: flatout.Many, number: int, model: Any, history: dict[str, Any]) -> None:
@@ -105,7 +123,7 @@ def stopping(seed: int, **_: Any) -> list[Any]:
 
 
 @every_way
-def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
+def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str, alone_once: Callable[..., Any]) -> None:
     points = [
         {"seed": 1, "learning_rate": 0.1},
         {"seed": 2, "learning_rate": 0.01},
@@ -120,7 +138,7 @@ def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
     assert many.ways == {way: 4}
     lengths = []
     for number, point in enumerate(points):
-        model, history = alone(build, point, callbacks=stopping(**point), **arguments)
+        model, history = alone_once(build, point, callbacks=stopping(**point), **arguments)
         assert_same(many, number, model, history)
         lengths.append(len(history["loss"]))
     assert lengths == [2, 3, 4, 4]
@@ -128,12 +146,14 @@ def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
 
 @pytest.mark.backend("jax", "torch")
 @most_ways
-def test_folds_share_the_rows_and_hold_out_their_own(way: str) -> None:
+def test_folds_share_the_rows_and_hold_out_their_own(way: str, alone_once: Callable[..., Any]) -> None:
     points = flatout.grid(seed=[4], units=[4, 8])
     many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, folds=2, verbose=0)
     assert [point["fold"] for point in many.points] == [0, 1, 0, 1]
     for number, (train, held_out) in enumerate(2 * flatout.many.splits.KFold(2).split(X)):
-        model, history = alone(build, many.points[number], train, epochs=2, validation_data=(X[held_out], Y[held_out]))
+        model, history = alone_once(
+            build, many.points[number], train, epochs=2, validation_data=(X[held_out], Y[held_out])
+        )
         assert_same(many, number, model, history)
 
 
@@ -148,7 +168,9 @@ class Writing(keras.callbacks.Callback):
 
 @pytest.mark.backend("jax", "torch")
 @most_ways
-def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: str) -> None:
+def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(
+    way: str, alone_once: Callable[..., Any]
+) -> None:
     points = flatout.grid(seed=range(4))
     plateau = {"monitor": "loss", "patience": 0, "min_delta": 10.0, "factor": 0.1}
 
@@ -162,7 +184,7 @@ def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: st
 
     many = flatout.fit_many(constant_rate, points, X, Y, batch_size=BATCH, epochs=3, callbacks=callbacks, verbose=0)
     for number, point in enumerate(points):
-        assert_same(many, number, *alone(constant_rate, point, epochs=3, callbacks=callbacks()))
+        assert_same(many, number, *alone_once(constant_rate, point, epochs=3, callbacks=callbacks()))
 
 
 class Swapping(keras.callbacks.Callback):
@@ -268,12 +290,12 @@ def test_callbacks_with_functions_of_the_user_may_draw() -> None:
 
 @pytest.mark.backend("jax", "torch")
 @most_ways
-def test_a_model_that_diverges_hurts_no_other(way: str) -> None:
+def test_a_model_that_diverges_hurts_no_other(way: str, alone_once: Callable[..., Any]) -> None:
     points = [{"seed": 1}, {"seed": 2, "learning_rate": float("inf")}, {"seed": 3}]
     many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, verbose=0)
     assert np.isnan(many.histories[1]["loss"][-1])
     for number in (0, 2):
-        assert_same(many, number, *alone(build, points[number], epochs=2))
+        assert_same(many, number, *alone_once(build, points[number], epochs=2))
     assert many.best("loss") in (0, 2)
 
 
@@ -453,7 +475,7 @@ def test_models_may_share_frozen_layers_and_metrics(way: str, is_in_the_point: b
 
 
 @most_ways
-def test_a_model_that_runs_alone_waits_for_those_under_way(way: str) -> None:
+def test_a_model_that_runs_alone_waits_for_those_under_way(way: str, alone_once: Callable[..., Any]) -> None:
     def eager(seed: int, learning_rate: float) -> Any:
         model = build(learning_rate)
         if learning_rate == 0.2:
@@ -464,7 +486,7 @@ def test_a_model_that_runs_alone_waits_for_those_under_way(way: str) -> None:
     many = flatout.fit_many(eager, points, X, Y, batch_size=BATCH, epochs=3, verbose=0)
     for number, point in enumerate(points):
         rate = point["learning_rate"]
-        assert_same(many, number, *alone(lambda seed=0, rate=rate, **_: eager(seed, rate), point, epochs=3))
+        assert_same(many, number, *alone_once(lambda seed=0, rate=rate, **_: eager(seed, rate), point, epochs=3))
 
 
 @pytest.mark.backend("jax")

@@ -10,7 +10,8 @@ from pathlib import Path
 import flatout
 
 SOURCES = Path(flatout.__file__).parents[1]
-PATH = os.pathsep.join([str(SOURCES), str(Path(__file__).with_name("quick_start"))])
+QUICK_START = Path(__file__).with_name("quick_start")
+PATH = os.pathsep.join([str(SOURCES), str(QUICK_START)])
 
 
 def run(folder: Path, *arguments: str, timeout: float = 170, **variables: str) -> subprocess.CompletedProcess[str]:

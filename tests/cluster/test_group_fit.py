@@ -17,12 +17,6 @@ import flatout
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forced", "one_device")]
 
 
-@pytest.fixture
-def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For each process: those of this one are four, which would be no processes."""
-    monkeypatch.setenv("XLA_FLAGS", "")
-
-
 def trained(model: Any, workers: int, callbacks: list[Any], **arguments: Any) -> Any:
     keras.utils.set_random_seed(7)
     launcher = "local" if workers > 1 else None

@@ -19,11 +19,6 @@ import flatout
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device"), pytest.mark.turns]
 
 
-@pytest.fixture
-def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XLA_FLAGS", "")
-
-
 def fit(folder: Path, accident: str, restarts: int = 0, callbacks: Any = (), epochs: int = 4) -> Any:
     model = cases.network()
     data = cases.Batches(folder, accident, in_epoch=2)

@@ -19,7 +19,7 @@ from scripts import run
 import flatout
 from flatout.doctor import diagnose
 from flatout.doctor.diagnose import examine
-from flatout.doctor.measuring import flatout_runs
+from flatout.doctor.measuring import ablation, flatout_runs
 from flatout.training.arguments import bound
 
 pytestmark = pytest.mark.slow
@@ -96,8 +96,9 @@ def once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def in_brief(once: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor are lines looked for."""
+    """Nor are lines looked for, or parts told from each other."""
     monkeypatch.setattr(diagnose, "_SECONDS_SAMPLED", 0.3)
+    monkeypatch.setattr(ablation, "_SECONDS_OF_A_SEGMENT", 0.03)
 
 
 @pytest.mark.usefixtures("in_brief")
@@ -223,7 +224,7 @@ def test_batches_of_many_shapes_are_compiled_again_and_again() -> None:
 
 
 @pytest.mark.turns
-@pytest.mark.usefixtures("in_brief")
+@pytest.mark.usefixtures("once")
 def test_what_lambdas_do_at_batches_counts_and_what_libraries_do_is_left(tmp_path: Path) -> None:
     slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.2))
 

@@ -37,18 +37,20 @@ class Profiled(keras.callbacks.Callback):
         self.spans: list[DeviceSpan] = []
         self.seconds: list[float] = []
         self._wait = epochs_before, time.monotonic() + seconds_before
+        self._is_last = False
         self._profile = contextlib.ExitStack()
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         first, earliest = self._wait
         if epoch >= first and time.monotonic() > earliest:
+            self._is_last = True
             self.spans = self._profile.enter_context(device_spans())
         self._began = time.perf_counter()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         seconds = time.perf_counter() - self._began
         self._profile.close()
-        if self.spans:
+        if self._is_last:
             self.model.stop_training = True
         else:
             self.seconds.append(seconds)

@@ -139,8 +139,8 @@ def test_a_fit_comes_to_the_same(forced: None, monkeypatch: pytest.MonkeyPatch) 
     joined: list[list[int]] = []
 
     class Noted(JoinedStep):
-        def __init__(self, flat: FlatStep, spec: Any, has_kernels: bool):
-            super().__init__(flat, spec, has_kernels)
+        def __init__(self, flat: FlatStep, spec: Any):
+            super().__init__(flat, spec)
             joined.append(self.alike)
 
     monkeypatch.setattr(joined_step, "JoinedStep", Noted)

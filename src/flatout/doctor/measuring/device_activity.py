@@ -40,6 +40,8 @@ def device_activity(run: Callable[[], int]) -> DeviceActivity | None:
 
     Profiling slows the host down, not the kernels, so their time goes with that of a step without it.
     """
+    if keras.config.backend() not in _PROFILERS:
+        return None
     with device_spans() as found:
         steps = run()
     return DeviceActivity(seconds_covered(found) / steps, len(found) / steps) if found else None
@@ -48,7 +50,7 @@ def device_activity(run: Callable[[], int]) -> DeviceActivity | None:
 @contextlib.contextmanager
 def device_spans() -> Iterator[list[DeviceSpan]]:
     """A list that holds, after the block, what a GPU did in it; nothing where no profiler can tell."""
-    profiled = {"jax": _profiled_by_jax, "torch": _profiled_by_torch}.get(keras.config.backend())
+    profiled = _PROFILERS.get(keras.config.backend())
     found: list[DeviceSpan] = []
     with contextlib.nullcontext() if profiled is None else profiled(found):
         yield found
@@ -84,3 +86,6 @@ def _profiled_by_jax(found: list[DeviceSpan]) -> Iterator[None]:
     for line in (line for plane in planes for line in plane.lines if line.name.startswith(_STREAM)):
         for event in line.events:
             found.append(DeviceSpan(1e-9 * event.start_ns, 1e-9 * (event.start_ns + event.duration_ns), event.name))
+
+
+_PROFILERS = {"jax": _profiled_by_jax, "torch": _profiled_by_torch}

@@ -181,7 +181,8 @@ class JaxProgram(LoopedProgram):
         """What waits for the program of a form, and its arguments."""
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (state, self.data, order, *position)
-        kernels = KernelChoice(self._functions).key
+        choice = KernelChoice(self._functions)
+        kernels = choice.key(self._layout) if form[0] in _LOOPS else choice.are_left
         key = (form, self.unit, self.longest, self._signature, self._layout, self._settings, kernels)
         program = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
@@ -253,7 +254,7 @@ class JaxProgram(LoopedProgram):
         """The step with fewer launches, if this program can have it."""
         if self._task != "train" or isinstance(self._devices, SeveralDevices):
             return None
-        return KernelChoice(self._functions).joined(self._step, self._steps_to_come)
+        return KernelChoice(self._functions).joined(self._step, self._steps_to_come, self._layout)
 
     def _has_kernels(self, is_loop: bool) -> bool:
         """Whether kernels of ours are in a program, which might not be compiled for this GPU."""

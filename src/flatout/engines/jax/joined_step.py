@@ -9,6 +9,7 @@ would have to be copied from its place in each step.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -28,12 +29,11 @@ from .gathered_step import gathered
 _At = Callable[[int], Any]
 
 
-def with_fewer_launches(jaxpr: Any, spec: tuple[Any, Any], has_kernels: bool = True) -> JoinedStep | None:
+def with_fewer_launches(jaxpr: Any, spec: tuple[Any, Any]) -> JoinedStep | None:
     """A step with fewer launches; None if there are none to spare, or parts of it shall be computed twice."""
     if not spares_launches() or primitives(jaxpr.jaxpr) & {"checkpoint", "remat", "remat2"}:
         return None
-    step = JoinedStep(flattened(jaxpr), spec, has_kernels)
-    return step if step.alike or step.is_better else None
+    return JoinedStep(flattened(jaxpr), spec).if_better()
 
 
 def spares_launches() -> bool:
@@ -47,25 +47,32 @@ class JoinedStep:
     Args:
         flat: The step; its inputs are the state and the batch.
         spec: Of what it returns: its output and the state.
-        has_kernels: Whether kernels of ours may take the place of operations.
 
     Attributes:
         alike: How many variables, each with what is updated with it, are joined in each array.
-        is_better: Whether anything takes the place of an operation.
-        kernels: How many kernels do.
+        kernels: How many operations kernels of ours take the place of.
     """
 
-    def __init__(self, flat: FlatStep, spec: tuple[Any, Any], has_kernels: bool = True):
+    def __init__(self, flat: FlatStep, spec: tuple[Any, Any]):
         self._flat, self._structure = flat, jax.tree.structure(spec)
-        self._instead = BETTER if has_kernels else BETTER_WITHOUT_KERNELS
-        replaced = flat.replaced(self._instead)
-        self.is_better, self.kernels = bool(replaced), sum(other.is_kernel for other in replaced)
+        self._instead = BETTER
+        self.kernels = sum(other.is_kernel for other in flat.replaced(BETTER))
         leaves, self._state_structure = jax.tree.flatten(spec[1])
         self._count = len(leaves)
         self._updates = AlikeUpdates(flat, self._count)
         self._groups = self._updates.groups()
         self.alike = [len(group) for group in self._groups]
         self._joined = {number for group in self._groups for cell in group for number in cell.variables}
+
+    def if_better(self) -> JoinedStep | None:
+        """It, unless it is Keras' own step."""
+        return self if self.alike or self._flat.replaced(self._instead) else None
+
+    def without_kernels(self) -> JoinedStep | None:
+        """The same without kernels of ours, if that is better than Keras' own step."""
+        other = copy.copy(self)
+        other._instead, other.kernels = BETTER_WITHOUT_KERNELS, 0
+        return other.if_better()
 
     def around(self, loop: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[..., Any]:
         """A loop over steps on rows of placed data, whose state is Keras' before it and after it."""

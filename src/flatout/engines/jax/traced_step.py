@@ -37,10 +37,6 @@ class TracedStep:
         """The same with fewer launches, if there are any to spare."""
         return with_fewer_launches(self.jaxpr, self.spec)
 
-    @functools.cached_property
-    def joined_without_kernels(self) -> JoinedStep | None:
-        return with_fewer_launches(self.jaxpr, self.spec, has_kernels=False)
-
 
 def traced_step(model: Any, task: Task, state: Any, batch: Structure, in_stock_function: bool) -> TracedStep:
     """A step of Keras' own operations; `in_stock_function` has Keras come upon it later, and not trace it again."""
@@ -71,12 +67,12 @@ class KernelChoice:
 
     def __init__(self, functions: Functions):
         self._why: list[Reason] = functions.get("kernels_left", list)
-        self._were_worth: list[bool] = functions.get("kernels_were_worth", list)
+        # Layouts of rows.
+        self._were_worth: list[Any] = functions.get("kernels_were_worth", list)
 
-    @property
-    def key(self) -> tuple[bool, bool]:
-        """What tells programs that were compiled with another choice apart."""
-        return self.are_left, bool(self._were_worth)
+    def key(self, layout: Any) -> tuple[bool, bool]:
+        """What tells programs for such rows that were compiled with another choice apart."""
+        return self.are_left, layout in self._were_worth
 
     @property
     def are_left(self) -> bool:
@@ -86,15 +82,16 @@ class KernelChoice:
     def reasons(self) -> tuple[Reason, ...]:
         return tuple(self._why)
 
-    def joined(self, step: TracedStep, steps: int) -> JoinedStep | None:
+    def joined(self, step: TracedStep, steps: int, layout: Any) -> JoinedStep | None:
         """The step with fewer launches, with kernels in it if in so many steps they save what compiling them takes."""
         joined = step.joined
         if joined is None or not joined.kernels:
             return joined
-        if steps * joined.kernels * _SAVED_BY_A_KERNEL > _FIRST_KERNEL + joined.kernels * _KERNEL:
-            # A shorter fit that follows does not go without what is there.
-            self._were_worth[:] = [True]
-        return joined if self._were_worth and not self.are_left else step.joined_without_kernels
+        is_worth = steps * joined.kernels * _SAVED_BY_A_KERNEL > _FIRST_KERNEL + joined.kernels * _KERNEL
+        if is_worth and layout not in self._were_worth:
+            # A shorter fit of such rows that follows does not go without what is there.
+            self._were_worth.append(layout)
+        return joined if layout in self._were_worth and not self.are_left else joined.without_kernels()
 
     def leave(self, error: Exception) -> None:
         self._why[:] = [reason("kernels_left", in_short(error))]

@@ -17,8 +17,8 @@ from .convolution_shape import ConvolutionShape
 _MEASURED = "9.0"
 _MOST_FEATURES, _MOST_FEATURES_OF_A_GRADIENT = 32, 64
 _FEWEST_POSITIONS, _MOST_PLACES = 4096, 49
-# What an int32 counts.
-_MOST_NUMBERS = 2**31 - 1
+# That an int32 counts, also beyond the last position.
+_MOST_NUMBERS = 2**30
 
 
 def has_kernel(lhs: Any, rhs: Any, **parameters: Any) -> bool:
@@ -31,15 +31,16 @@ def has_kernel(lhs: Any, rhs: Any, **parameters: Any) -> bool:
     features, most = rhs.shape[numbers.rhs_spec[1]], _MOST_FEATURES
     lasts = _features_last(numbers.lhs_spec), _features_last(numbers.out_spec)
     if _is_gradient(shape):
-        if set(shape.spread) > {1}:
+        if set(shape.spread) != {1}:
             return False
         images, positions, places = lhs.shape[numbers.lhs_spec[1]], places, positions
         features, most = lhs.shape[numbers.lhs_spec[0]], _MOST_FEATURES_OF_A_GRADIENT
         lasts = _features_last(_turned(numbers.lhs_spec)), _features_last(_turned(numbers.rhs_spec))
-    is_small = 0 < max(features, rhs.shape[numbers.rhs_spec[0]]) <= most and 0 < places <= _MOST_PLACES
+    is_small = max(features, rhs.shape[numbers.rhs_spec[0]]) <= most and places <= _MOST_PLACES
     numbers_of_results = images * positions * rhs.shape[numbers.rhs_spec[0]]
     is_large = images * positions >= _FEWEST_POSITIONS and max(lhs.size, rhs.size, numbers_of_results) <= _MOST_NUMBERS
-    return is_small and is_large and all(axes == tuple(range(lhs.ndim)) for axes in lasts)
+    has_numbers = min(lhs.size, rhs.size, places) > 0
+    return has_numbers and is_small and is_large and all(axes == tuple(range(lhs.ndim)) for axes in lasts)
 
 
 def by_kernel(lhs: Any, rhs: Any, interpret: bool = False, **parameters: Any) -> Any:
@@ -73,7 +74,8 @@ def _is_gradient(shape: ConvolutionShape) -> bool:
 def _rounds_as_kernels_do(lhs: Any, rhs: Any, parameters: dict[str, Any]) -> bool:
     """Whether cuDNN may use TF32 here."""
     precision, dtype = parameters["precision"], parameters["preferred_element_type"]
-    is_default = precision is None or set(precision) <= {None, lax.Precision.DEFAULT}
+    # Else it may also be one algorithm.
+    is_default = precision is None or (isinstance(precision, tuple) and set(precision) == {lax.Precision.DEFAULT})
     is_float32 = lhs.dtype == rhs.dtype == jnp.float32 and dtype in (None, jnp.float32)
     return is_default and is_float32 and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0"
 

@@ -233,14 +233,20 @@ def _product(form: WindowForm, one: Any, other: Any, axis: int) -> Any:
         return multiplied(one, other)
     # For so few features cuDNN takes kernels that multiply whole numbers.
     (upper, lower), (other_upper, other_lower) = _halves(one), _halves(other)
-    return multiplied(upper, other_lower) + multiplied(lower, other_upper) + multiplied(upper, other_upper)
+    small = multiplied(_finite(upper), other_lower) + multiplied(lower, _finite(other_upper))
+    return small + multiplied(upper, other_upper)
 
 
 def _halves(value: Any) -> tuple[Any, Any]:
     """Two numbers that add up to a number: its upper 19 bits, and the rest."""
     bits = lax.bitcast_convert_type(value, jnp.int32) & np.int32(_UPPER_BITS)
     upper = lax.bitcast_convert_type(bits, jnp.float32)
-    return upper, value - upper
+    return upper, _finite(value) - _finite(upper)
+
+
+def _finite(value: Any) -> Any:
+    """Without infinities, which would make numbers of none of zeros."""
+    return jnp.where(jnp.abs(value) == jnp.inf, jnp.zeros_like(value), value)
 
 
 def _divided(number: Any, sizes: tuple[int, ...]) -> list[Any]:

@@ -41,7 +41,7 @@ _MOST_OPERATIONS_PER_LAUNCH = 4000
 _COPIES = 7
 # Of each of two launches, before one takes the other's place.
 _TRIALS = 5
-# Seconds of the run that must be left: for the 24 of ResNet-20, each forward and back, cuDNN takes 4 (H200).
+# Seconds of the run that must be left for cuDNN to try its kernels: 4 for all convolutions of ResNet-20 (H200).
 _WORTH_TUNING = 30.0
 
 # Calls a function, in this thread or another.
@@ -211,7 +211,8 @@ class _Launches:
             return
         recorded = self._captured.graph if is_loud else self._captured.quiet_graph
         has_time = steps_left * seconds >= _WORTH_TUNING
-        tried = functools.partial(in_tuned_thread, device=self._stream.device) if has_time else _here
+        now_on = torch.cuda.current_stream(self._stream.device)
+        tried = functools.partial(in_tuned_thread, stream=now_on) if has_time else _here
         try:
             with warnings.catch_warnings(action="ignore"):
                 if problem := self._difference(recorded, graph, tried):

@@ -7,30 +7,50 @@ compiled, so the thread is there to the end.
 
 from __future__ import annotations
 
-import functools
+import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 import torch
 
 from flatout.base.uninterrupted import Uninterrupted
 
 _Found = TypeVar("_Found")
+_tasks: SimpleQueue[tuple[Callable[[], Any], Future[Any]]] = SimpleQueue()
+_begun = threading.Lock()
 
 
-@functools.cache
-def _thread() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, thread_name_prefix="flatout-cudnn")
+def in_tuned_thread(work: Callable[[], _Found], stream: torch.cuda.Stream) -> _Found:
+    """What `work` returns there, on the caller's stream."""
 
-
-def in_tuned_thread(work: Callable[[], _Found], device: torch.device) -> _Found:
-    """What `work` returns there."""
-
-    def on_device() -> _Found:
-        with torch.cuda.device(device):
+    def on_stream() -> _Found:
+        with torch.cuda.stream(stream):
             return work()
 
+    return in_one_thread(on_stream)
+
+
+def in_one_thread(work: Callable[[], _Found]) -> _Found:
+    """What `work` returns in a thread that is always the same."""
+    if _begun.acquire(blocking=False):
+        # No executor, whose threads end before others do that may still train.
+        threading.Thread(target=_work, name="flatout-cudnn", daemon=True).start()
+    answer: Future[_Found] = Future()
     # Until it is done nobody else may use the model's memory.
     with Uninterrupted():
-        return _thread().submit(on_device).result()
+        _tasks.put((work, answer))
+        return answer.result()
+
+
+def _work() -> None:
+    while True:
+        _do(*_tasks.get())
+
+
+def _do(work: Callable[[], Any], answer: Future[Any]) -> None:
+    try:
+        answer.set_result(work())
+    except BaseException as error:
+        answer.set_exception(error)

@@ -73,6 +73,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+# Of a comparison.
+_OPTIONS = ("steps", "epochs", "planned", "repeats", "precision")
+
+
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
@@ -112,10 +116,7 @@ def _here(arguments: argparse.Namespace) -> int:
     comparisons = []
     for name in names:
         with console.status(f"{name} ..."):
-            asked = {
-                option: getattr(arguments, option) for option in ("steps", "epochs", "planned", "repeats", "precision")
-            }
-            one = compare(WORKLOADS[name], **asked)
+            one = compare(WORKLOADS[name], **{option: getattr(arguments, option) for option in _OPTIONS})
             if arguments.against == "scan":
                 from .yardsticks import lax_scan
 
@@ -142,14 +143,7 @@ def _in_processes(arguments: argparse.Namespace) -> int:
         for name in backends:
             file = Path(folder) / f"{name}.json"
             command = [sys.executable, "-m", "flatout", "bench", *names, "--json", str(file)]
-            for option in (
-                "epochs",
-                "planned",
-                "repeats",
-                "precision",
-                "steps",
-                *(["against"] if name == "jax" else []),
-            ):
+            for option in (*_OPTIONS, *(["against"] if name == "jax" else [])):
                 value = getattr(arguments, option)
                 command += [f"--{option}", str(value)] if value else []
             run = subprocess.run(command, env={**os.environ, "KERAS_BACKEND": name}, check=False)
